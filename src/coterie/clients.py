@@ -1,0 +1,146 @@
+"""The federation's data: stacked arrays with counts, split into train, validation and test for each client.
+
+Shapes: K clients, n = the largest client's number of samples. A client's samples are the first `count` rows of its
+slice; what follows is padding that no loss and no metric may see.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from coterie.errors import CoterieError
+
+__all__ = ["Clients", "Federation", "Kind", "Split", "stack"]
+
+Kind = Literal["classification", "regression", "next-character"]
+
+
+class Split(NamedTuple):
+    """One part of every client's data: `x [K, n, ...]`, `y [K, n, ...]`, `count [K]`."""
+
+    x: Any
+    y: Any
+    count: Any
+
+
+class Clients(NamedTuple):
+    """What a compiled program gets: the data of the clients that live here, and which labels each one owns."""
+
+    train: Split
+    validation: Split
+    test: Split
+    labels: Any  # [C, classes] true where the client has the label in its training data; [C, 0] for regression
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """Named clients with their data, on the host.
+
+    Attributes:
+        names: one name a client, unique.
+        train, validation, test: the clients' data (`Split`, NumPy arrays).
+        kind: what is predicted.
+        classes: number of classes, or of characters; for regression the number of outputs.
+        groups: the known or planted group of each client `[K]`, or None.
+        mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
+        about: one sentence for the report.
+    """
+
+    names: tuple[str, ...]
+    train: Split
+    validation: Split
+    test: Split
+    kind: Kind
+    classes: int
+    groups: np.ndarray | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.train.x.shape[2:])
+
+    def label_counts(self) -> np.ndarray:
+        """Count the training labels: `[K, classes]` (for regression and text, `[K, 0]`)."""
+        if self.kind != "classification":
+            return np.zeros((len(self), 0), np.int64)
+        rows = [np.bincount(y[:n], minlength=self.classes) for y, n in zip(self.train.y, self.train.count, strict=True)]
+        return np.stack(rows)
+
+    def arrays(self) -> Clients:
+        """Return what the program needs, as NumPy arrays."""
+        return Clients(self.train, self.validation, self.test, self.label_counts() > 0)
+
+    def select(self, clients: Sequence[int] | np.ndarray) -> "Federation":
+        """Return a federation of some of the clients, in the given order."""
+        rows = np.asarray(clients)
+        splits: dict[str, Any] = {
+            part: Split(*(np.asarray(a)[rows] for a in getattr(self, part))) for part in ("train", "validation", "test")
+        }
+        groups = None if self.groups is None else self.groups[rows]
+        return dataclasses.replace(self, names=tuple(self.names[i] for i in rows), groups=groups, **splits)
+
+
+def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:
+    """Stack one (x, y) pair a client into padded arrays with counts."""
+    count = np.array([len(x) for x, _ in parts], np.int32)
+    size = max(1, int(count.max(initial=0)))
+
+    def padded(arrays: list[np.ndarray]) -> np.ndarray:
+        out = np.zeros((len(arrays), size, *arrays[0].shape[1:]), np.result_type(*{a.dtype for a in arrays}))
+        for row, values in zip(out, arrays, strict=True):
+            row[: len(values)] = values
+        return out
+
+    return Split(padded([x for x, _ in parts]), padded([y for _, y in parts]), count)
+
+
+def _check(federation: Federation) -> None:
+    """Refuse data that would poison a run, with the client's name."""
+    names = federation.names
+    if len(names) == 0:
+        raise CoterieError("the federation has no clients")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CoterieError(f"two clients are called {twice!r}; names must be unique")
+    for part in ("train", "validation", "test"):
+        split: Split = getattr(federation, part)
+        if len(split.count) != len(names) or len(split.x) != len(names) or len(split.y) != len(names):
+            raise CoterieError(f"{part} holds {len(split.count)} clients but there are {len(names)} names")
+        if part != "validation":
+            empty = np.flatnonzero(np.asarray(split.count) == 0)
+            if empty.size:
+                raise CoterieError(f"client {names[empty[0]]!r} has no {part} sample; give it one or leave it out")
+        if split.x.shape[2:] != federation.train.x.shape[2:]:
+            raise CoterieError(
+                f"{part} inputs have shape {split.x.shape[2:]}, training inputs {federation.sample_shape}"
+            )
+        real = np.arange(split.y.shape[1])[None, :] < np.asarray(split.count)[:, None]
+        for what, values in (("inputs", split.x), ("targets", split.y)):
+            if not np.issubdtype(values.dtype, np.floating):
+                continue
+            bad = ~np.isfinite(values).reshape(*real.shape, -1).all(-1) & real
+            if bad.any():
+                client = int(np.flatnonzero(bad.any(1))[0])
+                raise CoterieError(
+                    f"{part} {what} of client {names[client]!r} contain NaN or infinity; remove or fill them"
+                )
+        if federation.kind != "regression":
+            if not np.issubdtype(split.y.dtype, np.integer):
+                raise CoterieError(f"{part} labels must be integers, not {split.y.dtype}")
+            wrong = ((split.y < 0) | (split.y >= federation.classes)).reshape(*real.shape, -1).any(-1) & real
+            if wrong.any():
+                client = int(np.flatnonzero(wrong.any(1))[0])
+                raise CoterieError(
+                    f"{part} labels of client {names[client]!r} are out of range; they must be 0..{federation.classes - 1}"
+                )

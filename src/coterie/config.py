@@ -1,0 +1,209 @@
+"""An experiment as a TOML file: typed, complete, re-runnable; an unknown key is an error that names the nearest one.
+
+    format = 1
+    [data]       name = "digits"
+    [partition]  name = "classes"   clients = 20   classes = 3
+    [model]      name = "mlp"       personal = []
+    [method]     name = "ditto"     lr = 0.1
+    [graph]      name = "exponential"
+    [run]        rounds = 50        seed = 0
+"""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from coterie import registry
+from coterie.errors import CoterieError
+from coterie.spec import build, nearest, param, spec, to_dict
+
+__all__ = ["FORMAT", "Experiment", "RunSettings", "dump_toml", "parse_override", "read_toml"]
+
+FORMAT = 1
+
+
+@spec
+class RunSettings:
+    """How long and how a run goes."""
+
+    rounds: int = param(50, "communication rounds", at_least=1)
+    seed: int = param(0, "everything random in training is drawn from it", at_least=0)
+    evaluate_every: int = param(0, "rounds between two evaluations; 0 evaluates 20 times", at_least=0)
+    patience: int = param(0, "evaluations without a better validation score before the run stops; 0: never", at_least=0)
+    checkpoint_every: int = param(0, "evaluations between two checkpoints; 0 writes one every 10 seconds", at_least=0)
+    precision: Literal["float32", "float64"] = param("float32", "floating type of models and inputs")
+    mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
+    chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
+
+
+@spec
+class GraphSettings:
+    """Settings of the graph section that hold for every topology."""
+
+    weights: Literal["metropolis", "lazy-metropolis", "laplacian"] = param("metropolis", "how neighbours are weighted")
+    seed: int = param(0, "the seed of a random graph", at_least=0)
+
+
+@spec
+class PartitionSettings:
+    """Settings of the partition section that hold for every partition."""
+
+    clients: int | None = param(None, "number of clients", at_least=1)
+    seed: int = param(0, "the seed of the partition", at_least=0)
+
+
+@spec
+class ModelSettings:
+    """Settings of the model section that hold for every model."""
+
+    personal: tuple[str, ...] = param((), "parts that stay with the client, by the names `coterie show MODEL` prints")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A named thing with its settings: `name` is its registry name, `common` what holds for all of its kind."""
+
+    name: str
+    spec: Any
+    common: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section of the config file."""
+        common = {} if self.common is None else to_dict(self.common)
+        return {"name": self.name} | common | to_dict(self.spec)
+
+
+# section: (registry list, default name, settings for all of its kind)
+SECTIONS: dict[str, tuple[str, str, Any]] = {
+    "data": ("datasets", "digits", None),
+    "partition": ("partitions", "classes", PartitionSettings),
+    "model": ("models", "mlp", ModelSettings),
+    "method": ("methods", "fedavg", None),
+    "graph": ("graphs", "exponential", GraphSettings),
+}
+
+# What a first experiment without a file looks like, until the user says otherwise.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "digits": {"partition": {"name": "classes", "clients": 20, "classes": 3}},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run."""
+
+    data: Part
+    partition: Part
+    model: Part
+    method: Part
+    graph: Part
+    augment: Any
+    run: RunSettings
+
+    @classmethod
+    def from_dict(cls, tables: Mapping[str, Any]) -> "Experiment":
+        """Check and complete a parsed config file."""
+        known = ["format", *SECTIONS, "augment", "run"]
+        for key, table in tables.items():
+            if key not in known:
+                raise CoterieError(f"unknown section [{key}]{nearest(key, known) or '; known: ' + ', '.join(known)}")
+            if key != "format" and not isinstance(table, Mapping):
+                raise CoterieError(f"{key} must be a section: write [{key}] and its keys below it")
+        if tables.get("format", FORMAT) != FORMAT:
+            raise CoterieError(f"format must be {FORMAT}, not {tables['format']!r}: this file is for another version")
+        data_name = tables.get("data", {}).get("name", SECTIONS["data"][1])
+        natural = {} if data_name in ("digits",) or "partition" in tables else _natural_partition(data_name)
+        completed = {**DEFAULTS.get(data_name, {}), **natural, **tables}
+        parts = {section: _part(section, completed.get(section, {})) for section in SECTIONS}
+        from coterie.models.augment import Augment
+
+        return cls(
+            **parts,
+            augment=build(Augment, tables.get("augment", {}), "augment"),
+            run=build(RunSettings, tables.get("run", {}), "run"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the complete config file; reading it back gives an equal experiment."""
+        sections = {section: getattr(self, section).to_dict() for section in SECTIONS}
+        return {"format": FORMAT, **sections, "augment": to_dict(self.augment), "run": to_dict(self.run)}
+
+    def replace(self, changes: Mapping[str, Mapping[str, Any]]) -> "Experiment":
+        """Return the experiment with some keys of some sections changed."""
+        tables = self.to_dict()
+        for section, values in changes.items():
+            same = "name" not in values or tables.get(section, {}).get("name") == values["name"]
+            tables[section] = {**(tables.get(section, {}) if same else {}), **values}
+        return Experiment.from_dict(tables)
+
+
+def _natural_partition(data: str) -> dict[str, Any]:
+    """Data that say whose sample it is are taken as they are, unless a partition is asked for."""
+    target = registry.find("datasets", data).target
+    owned = ("synthetic:", "files:Csv", "files:Parquet", ":Shakespeare")
+    return {"partition": {"name": "natural"}} if any(mark in target for mark in owned) else {}
+
+
+def _part(section: str, table: Mapping[str, Any]) -> Part:
+    kind, default, common_class = SECTIONS[section]
+    name = table.get("name", default)
+    if not isinstance(name, str):
+        raise CoterieError(f"{section}.name must be text, not {name!r}")
+    cls = registry.load(kind, name)
+    common_fields = {f.name for f in dataclasses.fields(common_class)} if common_class else set()
+    own_fields = {f.name for f in dataclasses.fields(cls)}
+    common = {key: value for key, value in table.items() if key in common_fields}
+    own = {key: value for key, value in table.items() if key not in common_fields and key != "name"}
+    for key in own:
+        if key not in own_fields:
+            everything = sorted(own_fields | common_fields)
+            guess = nearest(key, everything) or f"; known: {', '.join(everything)}"
+            raise CoterieError(f"unknown key {section}.{key} for {name}{guess}")
+    return Part(name, build(cls, own, section), build(common_class, common, section) if common_class else None)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a config file."""
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise CoterieError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise CoterieError(f"{path} is not a text file; an experiment is a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise CoterieError(f"{path} is not valid TOML: {error}") from None
+
+
+def parse_override(text: str) -> dict[str, dict[str, Any]]:
+    """Read `method.lr=0.1` as a change of one key."""
+    path, equals, value = text.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise CoterieError(f"--set {text!r}: write SECTION.KEY=VALUE, for example method.lr=0.1")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a bare word is text
+    return {section: {key: parsed}}
+
+
+def dump_toml(tables: Mapping[str, Any]) -> str:
+    """Write nested tables of plain values as TOML (the standard library only reads it)."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not isinstance(value, Mapping)]
+    for key, table in tables.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{key}]", *(f"{name} = {_toml_value(value)}" for name, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'"{escaped}"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    return repr(value)

@@ -1,0 +1,78 @@
+"""Data: get samples, divide them among clients.
+
+`load` names a data set and a partition, `federation` takes one pair of arrays for each client, `pool` takes arrays
+that are still to be divided. Nothing here imports JAX.
+"""
+
+import dataclasses
+import os
+from typing import Any
+
+from coterie import registry
+from coterie.clients import Federation
+from coterie.data.arrays import federation, pool
+from coterie.data.partition import Classes, Natural
+from coterie.data.samples import Samples
+from coterie.errors import CoterieError
+from coterie.spec import build, nearest
+
+__all__ = ["Samples", "federation", "load", "pool"]
+
+
+def load(
+    name: Any = "digits", partition: Any = None, clients: int | None = None, seed: int = 0, **options: Any
+) -> Federation:
+    """Load a data set and divide it among clients.
+
+    Args:
+        name: a data set by name (`coterie list datasets`), one that is already configured, or a pool of samples.
+        partition: a partition by name (`coterie list partitions`) or configured; if None, "natural" where the data
+            say whose sample it is and "classes" elsewhere.
+        clients: how many clients to make, 20 if None; for "natural" a cap, without which every owner is a client.
+        seed: of the partition, and of the data where they are drawn at random.
+        **options: settings of the data set and of the partition, by name.
+
+    Example:
+        >>> load("digits", "classes", clients=20, classes=3).names[0]
+        'client-0'
+    """
+    source = registry.load("datasets", name) if isinstance(name, str) else name
+    rows = registry.load("partitions", partition) if isinstance(partition, str) else partition
+    possible: list[Any] = [Natural, Classes] if rows is None else [rows]
+    options = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in options.items()}
+    mine, theirs = _sort(options, _settings(source), [key for one in possible for key in _settings(one)])
+    samples = _samples(source, mine, name, clients, seed)
+    if rows is None:
+        rows = Classes if samples.owner is None else Natural
+    if isinstance(rows, type):
+        rows = build(rows, theirs, "partition")
+    return rows(samples, clients, seed)
+
+
+def _settings(thing: Any) -> list[str]:
+    """List the settings that can still be given: those of a class, none of something that is configured."""
+    return [field.name for field in dataclasses.fields(thing) if field.init] if isinstance(thing, type) else []
+
+
+def _samples(source: Any, options: dict[str, Any], name: Any, clients: int | None, seed: int) -> Samples:
+    if isinstance(source, Samples):
+        return source
+    if isinstance(source, type):
+        known = _settings(source)
+        given = {"seed": seed} | ({} if clients is None else {"clients": clients})
+        source = build(source, {k: v for k, v in given.items() if k in known} | options, str(name))
+    if not hasattr(source, "load"):
+        raise CoterieError(f"{name!r} is not a data set (it has no load()); give a name, a data set or a pool")
+    return source.load()
+
+
+def _sort(options: dict[str, Any], ours: list[str], theirs: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell the settings of the data set (`ours`) from those of the partition (`theirs`)."""
+    for key in options:
+        if key in ours and key in theirs:
+            raise CoterieError(f"both the data set and the partition have a setting {key}; configure one of them first")
+        if key not in ours and key not in theirs:
+            known = list(dict.fromkeys([*ours, *theirs]))
+            listing = f"; known: {', '.join(known)}" if known else "; nothing can be set here"
+            raise CoterieError(f"unknown setting {key}{nearest(key, known) or listing}")
+    return {k: v for k, v in options.items() if k in ours}, {k: v for k, v in options.items() if k in theirs}

@@ -1,0 +1,193 @@
+"""Data that are already in memory: one pool of arrays, or one pair of arrays for each client."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.clients import Federation, Kind
+from coterie.data.partition import Natural
+from coterie.data.samples import Samples, encode, inputs, numbers
+from coterie.errors import CoterieError
+
+__all__ = ["federation", "pool"]
+
+Pair = tuple[Any, Any]
+
+
+def federation(
+    pairs: Sequence[Pair] | Mapping[str, Pair],
+    *,
+    names: Sequence[str] | None = None,
+    test: Sequence[Pair] | Mapping[str, Pair] | None = None,
+    validation: float = 0.1,
+    test_fraction: float = 0.2,
+    kind: Kind | None = None,
+    seed: int = 0,
+    groups: Sequence[int] | np.ndarray | None = None,
+) -> Federation:
+    """Make a federation from one `(x, y)` pair a client.
+
+    Args:
+        pairs: the clients' samples, in order or by name. Inputs of all clients have the same shape.
+        names: the clients' names, if `pairs` is a sequence; "client-0", "client-1", ... if None.
+        test: the clients' test samples, in the same order or by the same names; if None, `test_fraction` of each
+            client's samples.
+        validation: share of each client's samples for validation.
+        test_fraction: share of each client's samples for testing, where `test` is None.
+        kind: what is predicted; if None, floats are a regression, and integers or words are classes (words are
+            numbered in sorted order).
+        seed: draws the splits.
+        groups: the known group of each client.
+    """
+    if isinstance(pairs, Mapping):
+        if names is not None:
+            raise CoterieError("names must be left out when the pairs already have names")
+        names, pairs = [str(name) for name in pairs], list(pairs.values())
+    names = [f"client-{i}" for i in range(len(pairs))] if names is None else [str(name) for name in names]
+    if len(names) != len(pairs):
+        raise CoterieError(f"names has {len(names)} entries but there are {len(pairs)} clients; they must match")
+    if len(pairs) == 0:
+        raise CoterieError("the federation has no clients")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CoterieError(f"two clients are called {twice!r}; names must be unique")
+    if groups is not None and len(groups) != len(names):
+        raise CoterieError(f"groups has {len(groups)} entries but there are {len(names)} clients; they must match")
+    own = [_pair(pair, name, "") for name, pair in zip(names, pairs, strict=True)]
+    tests = None if test is None else [_pair(pair, name, "test ") for name, pair in _matching(test, names)]
+    _same_shapes(names, own, tests or [])
+    if kind != "regression":
+        for name, (_, y) in [*zip(names, own, strict=True), *zip(names, tests or [], strict=False)]:
+            if y.dtype.kind == "i" and y.min() < 0:
+                raise CoterieError(f"the labels of client {name!r} are out of range: {y.min()} is below 0")
+    x, y, owner = _join(own, names)
+    joined = None if tests is None else _join(tests, names)
+    samples = pool(
+        x,
+        y,
+        test=None if joined is None else joined[:2],
+        owner=owner,
+        test_owner=None if joined is None else joined[2],
+        group=None if groups is None else dict(zip(names, np.asarray(groups).tolist(), strict=True)),
+        kind=kind,
+    )
+    return Natural(validation=validation, test=test_fraction, at_least=1)(samples, None, seed)
+
+
+def pool(
+    x: Any,
+    y: Any,
+    *,
+    test: Pair | None = None,
+    owner: Any = None,
+    test_owner: Any = None,
+    ready: Any = None,
+    coarse: Any = None,
+    group: Mapping[str, int] | None = None,
+    kind: Kind | None = None,
+    about: str = "arrays",
+) -> Samples:
+    """Make a pool from arrays, ready to be divided among clients (`load(pool(x, y), "dirichlet")`).
+
+    Inputs stored as bytes are images with the channel first. The arguments are those of `Samples`; `kind` is found
+    from the targets if it is None.
+    """
+    targets, test_targets = np.asarray(y), None if test is None else np.asarray(test[1])
+    kind = kind or ("regression" if targets.dtype.kind == "f" else "classification")
+    everything = targets if test_targets is None else _glue([targets, test_targets])
+    if kind == "next-character":
+        arrays = [np.asarray(a).astype(np.int32) for a in ([x] if test is None else [x, test[0]])]
+        everything = everything.astype(np.int32)
+        classes = 1 + max(int(a.max(initial=0)) for a in [*arrays, everything])
+    else:
+        arrays = [inputs(a, "inputs") for a in ([x] if test is None else [x, test[0]])]
+        everything, classes = _targets(everything, kind)
+    first = everything[: len(targets)]
+    return Samples(
+        x=arrays[0],
+        y=first,
+        kind=kind,
+        classes=classes,
+        test=None if test is None else (arrays[1], everything[len(targets) :]),
+        owner=None if owner is None else np.asarray(owner),
+        test_owner=None if test_owner is None else np.asarray(test_owner),
+        ready=None if ready is None else np.asarray(ready),
+        coarse=None if coarse is None else np.asarray(coarse),
+        group=group,
+        about=about,
+    )
+
+
+def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, int]:
+    if kind == "regression":
+        values = numbers(y, "targets")
+        return values, int(np.prod(values.shape[1:], dtype=np.int64))
+    if y.ndim != 1:
+        raise CoterieError(f"targets must have one label a sample, not shape {y.shape[1:]}")
+    if y.dtype.kind in "iub":
+        return y.astype(np.int32), int(y.max(initial=0)) + 1
+    if y.dtype.kind == "f":
+        if np.any(y != np.floor(y)):
+            raise CoterieError("targets must be whole numbers or words for classification")
+        return y.astype(np.int32), int(y.max(initial=0)) + 1
+    codes, found = encode(y.astype(str))
+    return codes, len(found)
+
+
+def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Check one client's arrays."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise CoterieError(f"client {name!r} must bring a pair of arrays (x, y)")
+    arrays = []
+    for what, values in zip(("inputs", "targets"), pair, strict=True):
+        try:
+            arrays.append(np.asarray(values))
+        except ValueError:
+            raise CoterieError(f"the {part}{what} of client {name!r} have rows of different lengths") from None
+        if arrays[-1].ndim == 0:
+            raise CoterieError(f"the {part}{what} of client {name!r} are a single value; give one entry a sample")
+    x, y = arrays
+    if x.dtype.kind not in "biuf":
+        raise CoterieError(f"the {part}inputs of client {name!r} must be numbers, not {x.dtype}")
+    if len(x) != len(y):
+        raise CoterieError(f"client {name!r} has {len(x)} {part}inputs but {len(y)} {part}targets; they must match")
+    if len(x) == 0:
+        raise CoterieError(f"client {name!r} has no {part}sample; give it one or leave it out")
+    return x, y
+
+
+def _matching(test: Sequence[Pair] | Mapping[str, Pair], names: Sequence[str]) -> list[tuple[str, Pair]]:
+    if isinstance(test, Mapping):
+        by_name = {str(name): pair for name, pair in test.items()}
+        missing = [name for name in names if name not in by_name]
+        if missing:
+            raise CoterieError(f"test has nothing for client {missing[0]!r}; give every client a test pair")
+        return [(name, by_name[name]) for name in names]
+    if len(test) != len(names):
+        raise CoterieError(f"test has {len(test)} entries but there are {len(names)} clients; they must match")
+    return list(zip(names, test, strict=True))
+
+
+def _same_shapes(names: Sequence[str], own: Sequence[Pair], tests: Sequence[Pair]) -> None:
+    for what, index in (("inputs", 0), ("targets", 1)):
+        expected = own[0][index].shape[1:]
+        for part, pairs in (("", own), ("test ", tests)):
+            for name, pair in zip(names, pairs, strict=False):
+                if pair[index].shape[1:] != expected:
+                    raise CoterieError(
+                        f"the {part}{what} of client {name!r} have shape {pair[index].shape[1:]} a sample, those of "
+                        f"{names[0]!r} {expected}; they must match"
+                    )
+
+
+def _join(pairs: Sequence[Pair], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    x, y = (_glue([pair[index] for pair in pairs]) for index in (0, 1))
+    return x, y, np.repeat(list(names), [len(pair[0]) for pair in pairs])
+
+
+def _glue(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Concatenate; words and numbers do not mix."""
+    if len({array.dtype.kind in "biuf" for array in arrays}) > 1:
+        raise CoterieError("some targets are numbers and some are words; use one of them for all clients")
+    return np.concatenate(arrays)

@@ -1,0 +1,210 @@
+"""Label shares drawn from a law: Dirichlet, input clusters, Pachinko, and one dominant label.
+
+The official test pool, where there is one, is dealt in the shares in which a client got each class, so that a client
+is tested on the mixture it is trained on.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from coterie.clients import Federation, Split
+from coterie.data.samples import Samples
+from coterie.data.split import Splits, client_count, deal, generator, share_out
+from coterie.errors import CoterieError
+from coterie.spec import param, spec
+
+__all__ = ["Dirichlet", "Dominant", "InputClusters", "Pachinko"]
+
+DRAWS = 1000  # attempts at a Dirichlet draw that leaves no client nearly empty
+TINY = 1e-300  # below this a sum of probabilities counts as nothing
+
+
+@spec
+class Shares(Splits):
+    """What partitions by label shares have in common."""
+
+    fraction: float = param(1.0, "share of the pool that is used", above=0, at_most=1)
+
+    def used(self, samples: Samples, rng: np.random.Generator) -> np.ndarray:
+        """Draw the part of the pool that is used: positions, in order."""
+        size = len(samples)
+        if self.fraction == 1:
+            return np.arange(size)
+        return np.sort(rng.choice(size, max(1, int(size * self.fraction)), replace=False))
+
+    def dealt(
+        self, samples: Samples, used: np.ndarray, counts: np.ndarray, rng: np.random.Generator, how: str
+    ) -> Federation:
+        """Deal `counts [K, classes]` samples of the used part, and the official test pool in the same shares."""
+        rows = [used[part] for part in deal(counts, samples.y[used], rng)]
+        tests = None
+        if self.official(samples) and samples.test is not None:
+            tests = share_out(counts, samples.test[1], rng)
+        return self.settle(samples, rows, tests, rng, how=how)
+
+
+@spec
+class Dirichlet(Shares):
+    """Divide every class among the clients in proportions drawn from a symmetric Dirichlet law.
+
+    A small alpha makes clients unlike each other. A draw that leaves a client fewer than `at_least` samples is
+    repeated (Terashita and Hara 2023, alpha 0.4, take the first draw).
+    """
+
+    alpha: float = param(0.4, "concentration: small is unlike, large is alike", above=0)
+    at_least: int = param(5, "samples that every client has", at_least=2)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        used = self.used(samples, rng)
+        counts = self.draw(samples.labels("dirichlet")[used], samples.classes, count, rng)
+        how = f"{count} clients with Dirichlet({self.alpha:g}) label shares"
+        return self.dealt(samples, used, counts, rng, how)
+
+    def draw(self, y: np.ndarray, classes: int, clients: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw how many samples of each class each client gets: `[K, classes]`."""
+        available = np.bincount(y, minlength=classes)
+        best = 0
+        for _ in range(DRAWS):
+            shares = rng.dirichlet(np.full(clients, self.alpha), size=classes)
+            counts = np.stack([rng.multinomial(n, p) for n, p in zip(available, shares, strict=True)], axis=1)
+            smallest = int(counts.sum(1).min())
+            if smallest >= self.at_least:
+                return counts
+            best = max(best, smallest)
+        raise CoterieError(
+            f"no draw of {DRAWS} gives every client at_least {self.at_least} samples (the best left one with {best}); "
+            "use fewer clients, a larger alpha or a smaller at_least"
+        )
+
+
+@spec
+class InputClusters(Dirichlet):
+    """Dirichlet labels, and clusters of clients that each normalise their inputs in their own way.
+
+    Clients are shuffled into clusters of equal size; a cluster's inputs are (x - a) / b with a, b drawn once
+    (Terashita and Hara 2023, whose program draws both from U(0, 1); here b is at least 0.1 so that no cluster's inputs
+    explode). Images become floats: bytes are divided by 255 first, and the data's own mean and std are not used.
+    """
+
+    clusters: int = param(3, "number of clusters", at_least=1)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        if self.clusters > count:
+            raise CoterieError(f"clusters must be at most {count}, the number of clients, not {self.clusters}")
+        used = self.used(samples, rng)
+        counts = self.draw(samples.labels("input-clusters")[used], samples.classes, count, rng)
+        group = np.empty(count, np.int64)
+        for cluster, members in enumerate(np.array_split(rng.permutation(count), self.clusters)):
+            group[members] = cluster
+        shift, scale = rng.uniform(0, 1, self.clusters)[group], rng.uniform(0.1, 1, self.clusters)[group]
+        how = f"{count} clients with Dirichlet({self.alpha:g}) label shares in {self.clusters} input clusters"
+        plain = self.dealt(samples, used, counts, rng, how)
+
+        def normalised(split: Split) -> Split:
+            unit = np.float32(255) if split.x.dtype == np.uint8 else np.float32(1)
+            shape = (-1,) + (1,) * (split.x.ndim - 1)
+            a, b = shift.astype(np.float32).reshape(shape), scale.astype(np.float32).reshape(shape)
+            return split._replace(x=((split.x.astype(np.float32) / unit - a) / b))
+
+        return dataclasses.replace(
+            plain,
+            train=normalised(plain.train),
+            validation=normalised(plain.validation),
+            test=normalised(plain.test),
+            groups=group,
+            mean=(0.0,),
+            std=(1.0,),
+        )
+
+
+@spec
+class Pachinko(Shares):
+    """Draw every sample through two Dirichlet laws: first its coarse class, then the class (Reddi et al. 2021).
+
+    Each client has a law over the coarse classes and one over the classes below each of them. A class that has run
+    out leaves the laws of the clients that come after. All clients get equally many samples.
+    """
+
+    alpha: float = param(0.1, "concentration of a client's coarse classes", above=0)
+    beta: float = param(10.0, "concentration of the classes below a coarse class", above=0)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        samples.labels("pachinko")
+        if samples.coarse is None:
+            raise CoterieError("partition pachinko needs coarse labels, as CIFAR-100 has; use dirichlet for these data")
+        used = self.used(samples, rng)
+        fine, coarse = samples.y[used], samples.coarse[used]
+        children = [np.unique(fine[coarse == top]) for top in np.unique(coarse)]
+        left = np.bincount(fine, minlength=samples.classes)
+        top_left = np.array([left[below].sum() for below in children])
+        counts = np.zeros((count, samples.classes), np.int64)
+        for client in range(count):
+            top_law = rng.dirichlet(np.full(len(children), self.alpha))
+            laws = [rng.dirichlet(np.full(len(below), self.beta)) for below in children]
+            for _ in range(len(used) // count):
+                top = _pick(top_law, top_left > 0, rng)
+                label = children[top][_pick(laws[top], left[children[top]] > 0, rng)]
+                counts[client, label] += 1
+                left[label] -= 1
+                top_left[top] -= 1
+        how = f"{count} clients with Pachinko({self.alpha:g}, {self.beta:g}) label shares"
+        return self.dealt(samples, used, counts, rng, how)
+
+
+@spec
+class Dominant(Splits):
+    """Let one label make up most of a client's data: label i mod classes for client i (Lu et al. 2022, 95 %).
+
+    The rest is spread evenly over the other labels. All clients get equally many samples, as many as the rarest label
+    allows.
+    """
+
+    share: float = param(0.95, "share of the dominant label", above=0, at_most=1)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        labels, available = np.unique(samples.labels("dominant"), return_counts=True)
+        if len(labels) < 2:
+            raise CoterieError("partition dominant needs at least two classes in the data")
+        main = np.arange(count) % len(labels)
+        others = np.stack([rng.permutation(np.delete(np.arange(len(labels)), m)) for m in main])
+        need = np.bincount(main, minlength=len(labels)) * self.share
+        need += (count - np.bincount(main, minlength=len(labels))) * (1 - self.share) / (len(labels) - 1)
+        wanted = need > 0
+        size = int(np.min(available[wanted] / need[wanted])) + len(labels)  # rounding can let a few more in
+        while size > 0 and np.any(self._counts(size, main, others).sum(0) > available):
+            size -= 1
+        counts = np.zeros((count, samples.classes), np.int64)
+        counts[:, labels] = self._counts(size, main, others)
+        rows = deal(counts, samples.y, rng)
+        tests = None
+        if self.official(samples) and samples.test is not None:
+            tests = share_out(counts, samples.test[1], rng)
+        how = f"{count} clients with {self.share:.0%} of one label each"
+        return self.settle(samples, rows, tests, rng, how=how)
+
+    def _counts(self, size: int, main: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return how many samples of each label each client has when it has `size` in all: `[K, labels]`."""
+        most = int(np.floor(self.share * size + 0.5))
+        each, extra = divmod(size - most, others.shape[1])
+        counts = np.full((len(main), others.shape[1] + 1), each, np.int64)
+        counts[np.arange(len(main)), main] = most
+        # what does not divide evenly goes to labels in an order drawn once for each client
+        counts[np.arange(len(main))[:, None], others[:, :extra]] += 1
+        return counts
+
+
+def _pick(law: np.ndarray, allowed: np.ndarray, rng: np.random.Generator) -> int:
+    """Draw an index from a law restricted to what is allowed."""
+    edges = np.cumsum(np.where(allowed, law, 0.0))
+    if edges[-1] < TINY:  # all that the client wanted has run out
+        edges = np.cumsum(allowed.astype(float))
+    return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))

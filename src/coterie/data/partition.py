@@ -1,0 +1,202 @@
+"""Who holds which samples: equal shares, a few classes each, groups, unequal amounts, or what the data say.
+
+A partition is a frozen dataclass that is called with a pool, a number of clients and a seed of its own; the same
+seed gives the same federation. The partitions that draw label shares from a law are in `dirichlet.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from coterie.clients import Federation
+from coterie.data.samples import Samples
+from coterie.data.split import Splits, client_count, generator, share_out
+from coterie.errors import CoterieError
+from coterie.spec import param, spec
+
+__all__ = ["Classes", "Groups", "Iid", "Natural", "Quantity"]
+
+
+@spec
+class Iid(Splits):
+    """Shuffle the samples and deal them out equally; the official test pool likewise."""
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        rows = np.array_split(rng.permutation(len(samples)), count)
+        tests = None
+        if self.official(samples) and samples.test is not None:
+            tests = np.array_split(rng.permutation(len(samples.test[0])), count)
+        return self.settle(samples, rows, tests, rng, how=f"{count} clients with equal shares of everything")
+
+
+@spec
+class Classes(Splits):
+    """Give every client a few classes (Li et al. 2024, "non-IID McMahan"; methods: shards of equal size).
+
+    The classes are dealt like cards from a shuffled deck that is renewed when it is empty. Where the number of
+    classes is a multiple of the hand, every deck is a random perfect matching of the classes, as in the authors'
+    program; otherwise a client whose hand straddles two decks gets no class twice. Either way the numbers of clients
+    that hold a class differ by at most one. A class is cut into shards, one for each of its clients. The test set is
+    every official test sample of the client's classes, where there is a test pool.
+    """
+
+    classes: int = param(2, "classes per client", at_least=1)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        labels = np.unique(samples.labels("classes"))
+        if self.classes > len(labels):
+            raise CoterieError(f"classes must be at most {len(labels)}, the classes in these data, not {self.classes}")
+        held = _hands(count, self.classes, labels, rng)
+        how = f"{count} clients with {self.classes} class{'es' * (self.classes > 1)} each"
+        return self.settle(samples, _shards(samples.y, held, rng), _tests_of(self, samples, held), rng, how=how)
+
+
+@spec
+class Groups(Splits):
+    """Make groups of clients that share their classes; no class is in two groups (Li et al. 2024, "non-IID SBM").
+
+    Clients and classes are divided in order, as evenly as they go: with 10 classes, 100 clients and 5 groups the
+    first 20 clients hold classes 0 and 1, the next 20 hold 2 and 3. Samples are never shared.
+    """
+
+    groups: int = param(5, "number of groups", at_least=1)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        labels = np.unique(samples.labels("groups"))
+        for limit, what in ((len(labels), "the classes in these data"), (count, "the number of clients")):
+            if self.groups > limit:
+                raise CoterieError(f"groups must be at most {limit}, {what}, not {self.groups}")
+        group = np.repeat(np.arange(self.groups), [len(part) for part in np.array_split(np.arange(count), self.groups)])
+        classes = np.array_split(labels, self.groups)
+        held = [classes[g] for g in group]
+        rows = _shards(samples.y, held, rng)
+        how = f"{count} clients in {self.groups} groups that share their classes"
+        return self.settle(samples, rows, _tests_of(self, samples, held), rng, how=how, groups=group)
+
+
+@spec
+class Quantity(Splits):
+    """Give clients unequal amounts of the same mixture.
+
+    Everyone gets `at_least` samples; the rest is divided in proportion to exp(skew * N(0, 1)) (log-normal) or to
+    rank ** -skew with ranks in random order (power-law).
+    """
+
+    law: Literal["log-normal", "power-law"] = param("log-normal", "law of the amounts")
+    skew: float = param(
+        1.0, "how unequal: 0 is equal; standard deviation of the logarithm, or the exponent", at_least=0
+    )
+    at_least: int = param(5, "samples that every client has", at_least=2)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        count, rng = client_count(clients), generator(seed)
+        rest = len(samples) - count * self.at_least
+        if rest < 0:
+            raise CoterieError(
+                f"{count} clients with at_least {self.at_least} samples need {count * self.at_least}, but there are "
+                f"{len(samples)}; use fewer clients"
+            )
+        exponent = rng.standard_normal(count) if self.law == "log-normal" else -np.log(1 + rng.permutation(count))
+        weight = np.exp(self.skew * (exponent - exponent.max()))
+        edges = np.floor(np.cumsum(weight) / weight.sum() * rest + 0.5).astype(np.int64)
+        sizes = self.at_least + np.diff(edges, prepend=0)
+        rows = np.split(rng.permutation(len(samples)), np.cumsum(sizes)[:-1])
+        tests = None
+        if self.official(samples) and samples.test is not None:
+            tests = share_out(sizes[:, None], np.zeros(len(samples.test[0]), np.int64), rng)
+        return self.settle(samples, rows, tests, rng, how=f"{count} clients with unequal amounts of data ({self.law})")
+
+
+@spec
+class Natural(Splits):
+    """Give every sample to its owner. The number of clients, if given, is a cap: that many owners, drawn at random."""
+
+    at_least: int = param(2, "owners with fewer samples are left out", at_least=1)
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        rng = generator(seed)
+        if samples.owner is None:
+            raise CoterieError(
+                "partition natural needs data that say whose sample it is; name the client column or choose another"
+            )
+        owners, first, sizes = np.unique(samples.owner, return_index=True, return_counts=True)
+        kept = np.array([o for o in np.argsort(first, kind="stable") if sizes[o] >= self.at_least], np.int64)
+        if len(kept) == 0:
+            raise CoterieError(f"no owner has at_least {self.at_least} samples; the largest has {sizes.max()}")
+        small = len(owners) - len(kept)
+        if clients is not None and client_count(clients) < len(kept):
+            kept = kept[np.sort(rng.choice(len(kept), client_count(clients), replace=False))]
+        by_owner = _by_owner(samples.owner, owners)
+        tests = None
+        if self.test_from == "official" and samples.test_owner is None:
+            raise CoterieError("test_from is official but these data have no test samples with owners; use own or auto")
+        if self.official(samples) and samples.test_owner is not None:
+            theirs = _by_owner(samples.test_owner, owners)
+            tests = [theirs[o] for o in kept]
+        names = [str(owners[o]) for o in kept]
+        groups = None
+        if samples.group is not None:
+            unknown = next((name for name in names if name not in samples.group), None)
+            if unknown is not None:
+                raise CoterieError(f"client {unknown!r} has no group; give it one or none to all")
+            groups = np.array([samples.group[name] for name in names])
+        how = f"{len(kept)} owners" + (f" ({small} with fewer than {self.at_least} samples left out)" if small else "")
+        return self.settle(samples, [by_owner[o] for o in kept], tests, rng, how=how, names=names, groups=groups)
+
+
+def _by_owner(values: np.ndarray, owners: np.ndarray) -> list[np.ndarray]:
+    """List the positions of every owner's samples; `owners` is sorted, and samples of nobody in it are left out."""
+    code = np.minimum(np.searchsorted(owners, values), len(owners) - 1)
+    known = np.flatnonzero(owners[code] == values)
+    order = known[np.argsort(code[known], kind="stable")]
+    return np.split(order, np.cumsum(np.bincount(code[known], minlength=len(owners)))[:-1])
+
+
+def _hands(clients: int, size: int, labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Deal `size` different labels to every client, from decks that each hold every label once."""
+    deck, hands = labels[:0], []
+    for _ in range(clients):
+        hand, deck = deck[:size], deck[size:]
+        if len(hand) < size:
+            fresh = rng.permutation(labels)
+            repeated = np.isin(fresh, hand)
+            new = fresh[~repeated][: size - len(hand)]
+            deck = fresh[~np.isin(fresh, new)]
+            hand = np.concatenate([hand, new])
+        hands.append(np.sort(hand))
+    return hands
+
+
+def _shards(y: np.ndarray, held: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """Cut every class into one shard for each client that holds it: shards of a class differ by at most one sample."""
+    owners: dict[int, list[int]] = {}
+    for client, hand in enumerate(held):
+        for label in hand:
+            owners.setdefault(int(label), []).append(client)
+    parts: list[list[np.ndarray]] = [[] for _ in held]
+    for label in sorted(owners):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        if len(rows) < len(owners[label]):
+            raise CoterieError(
+                f"class {label} has {len(rows)} samples for {len(owners[label])} clients, so client "
+                f"'client-{owners[label][len(rows)]}' would have none; use fewer clients or fewer classes each"
+            )
+        for client, part in zip(owners[label], np.array_split(rows, len(owners[label])), strict=True):
+            parts[client].append(part)
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _tests_of(splits: Splits, samples: Samples, held: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """Return every official test sample of each client's classes (Li et al. 2024), or None for own test sets."""
+    if not splits.official(samples) or samples.test is None:
+        return None
+    return [np.flatnonzero(np.isin(samples.test[1], hand)) for hand in held]

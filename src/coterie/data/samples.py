@@ -1,0 +1,123 @@
+"""A pool of samples before it is divided among clients: what every data set returns and every partition takes."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from coterie.clients import Kind
+from coterie.errors import CoterieError
+
+__all__ = ["MARKS", "Samples", "encode", "inputs", "numbers"]
+
+MARKS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Samples:
+    """A pool of N samples.
+
+    Attributes:
+        x: inputs `[N, ...]`. Images are bytes with the channel first, tables are floats, text is characters `[N, T]`.
+        y: targets `[N, ...]`: labels (int32), numbers (float), or the next characters `[N, T]`.
+        kind: what is predicted.
+        classes: number of classes, or of characters; for regression the number of outputs.
+        test: the official test pool `(x, y)`, where the source has one.
+        owner: whose sample it is `[N]` (integers or names); `test_owner` likewise for the official test pool.
+        ready: "train", "validation" or "test" for every sample `[N]`, where the source brings its own splits.
+        coarse: the class above the class `[N]` (CIFAR-100); `test_coarse` likewise.
+        group: the known or planted group of each owner, by the owner's name.
+        mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
+        about: what the data are, in a few words without a full stop.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    kind: Kind
+    classes: int
+    test: tuple[np.ndarray, np.ndarray] | None = None
+    owner: np.ndarray | None = None
+    test_owner: np.ndarray | None = None
+    ready: np.ndarray | None = None
+    coarse: np.ndarray | None = None
+    test_coarse: np.ndarray | None = None
+    group: Mapping[str, int] | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        size = len(self.x)
+        if size == 0:
+            raise CoterieError("the data hold no samples")
+        for name in ("y", "owner", "ready", "coarse"):
+            values = getattr(self, name)
+            if values is not None and len(values) != size:
+                raise CoterieError(f"{name} has {len(values)} entries but x has {size} samples; they must match")
+        if self.test is not None:
+            if self.ready is not None:
+                raise CoterieError("the data bring both a test pool and marks for every sample; give one of them")
+            if len(self.test[0]) != len(self.test[1]):
+                raise CoterieError(f"the test pool has {len(self.test[0])} inputs but {len(self.test[1])} targets")
+            if self.test[0].shape[1:] != self.x.shape[1:]:
+                raise CoterieError(
+                    f"test inputs have shape {self.test[0].shape[1:]}, training inputs {self.x.shape[1:]}"
+                )
+            for name in ("test_owner", "test_coarse"):
+                values = getattr(self, name)
+                if values is not None and len(values) != len(self.test[0]):
+                    raise CoterieError(
+                        f"{name} has {len(values)} entries but the test pool {len(self.test[0])} samples"
+                    )
+        if self.kind != "regression":
+            for part, y in (("", self.y), ("test ", None if self.test is None else self.test[1])):
+                if y is not None and np.any((y < 0) | (y >= self.classes)):
+                    row = int(np.argwhere((y < 0) | (y >= self.classes))[0][0])
+                    raise CoterieError(
+                        f"the label of {part}sample {row} is out of range; labels must be 0..{self.classes - 1}"
+                    )
+        if self.ready is not None:
+            unknown = np.flatnonzero(~np.isin(self.ready, MARKS))
+            if unknown.size:
+                row = int(unknown[0])
+                raise CoterieError(f"sample {row} is marked {self.ready[row]!r}; a mark is one of {', '.join(MARKS)}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def labels(self, partition: str) -> np.ndarray:
+        """Return the class of every sample, or say that `partition` needs classes and these data have none."""
+        if self.kind != "classification":
+            raise CoterieError(
+                f"partition {partition} divides by class labels, but these data are for {self.kind}; "
+                "use iid, quantity or natural"
+            )
+        return self.y
+
+
+def encode(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number the distinct values in sorted order: returns int32 codes `[N]` and the values `[classes]`."""
+    found, codes = np.unique(values, return_inverse=True)
+    return codes.reshape(np.shape(values)).astype(np.int32), found
+
+
+def inputs(values: Any, what: str) -> np.ndarray:
+    """Return inputs as the program reads them: numbers; grey images (bytes `[N, H, W]`) get their channel."""
+    array = numbers(values, what)
+    if array.ndim == 0:
+        raise CoterieError(f"{what} must have one entry a sample, not be a single value")
+    return array[:, None] if array.ndim == 3 and array.dtype == np.uint8 else array
+
+
+def numbers(values: Any, what: str) -> np.ndarray:
+    """Return an array of numbers: bytes and floats as they are, other numbers as float32."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise CoterieError(f"{what} have rows of different lengths; every sample must have the same shape") from None
+    if array.dtype == np.uint8 or array.dtype in (np.float32, np.float64):
+        return array
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float32)
+    raise CoterieError(f"{what} must be numbers, not {array.dtype}")

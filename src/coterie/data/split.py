@@ -1,0 +1,212 @@
+"""From "these samples are yours" to train, validation and test: the rules that all partitions share.
+
+A client's test set comes from the official test pool where the source has one, otherwise from the client's own
+samples. Its validation set always comes from its own training samples. Splits that the source brought are kept.
+Where samples have classes the draws are stratified, so that a small client does not lose a class by bad luck; text
+keeps its order, so that a test passage does not lie between two training passages.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from coterie.clients import Federation, stack
+from coterie.data.samples import Samples
+from coterie.errors import CoterieError
+from coterie.spec import param, spec
+
+__all__ = ["Splits", "client_count", "deal", "generator", "share_out"]
+
+DEFAULT_CLIENTS = 20
+
+
+def client_count(clients: int | None) -> int:
+    """Return how many clients to make: 20 unless said otherwise."""
+    if clients is None:
+        return DEFAULT_CLIENTS
+    if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
+        raise CoterieError(f"clients must be an integer of at least 1, not {clients!r}")
+    return int(clients)
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Return the generator of a partition; everything a partition draws comes from it."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise CoterieError(f"seed must be an integer of at least 0, not {seed!r}")
+    return np.random.default_rng(int(seed))
+
+
+@spec
+class Splits:
+    """The settings that every partition has: how a client's samples become train, validation and test."""
+
+    validation: float = param(0.1, "share of a client's own samples for validation", at_least=0, below=1)
+    test: float = param(0.2, "share of a client's own samples for testing (own test sets)", above=0, below=1)
+    test_from: Literal["auto", "official", "own"] = param(
+        "auto", "official: from the source's test pool; own: from the client's samples; auto: official if there is one"
+    )
+    samples: int | None = param(
+        None, "at most this many training samples a client; validation is taken out of them", at_least=1
+    )
+    test_samples: int | None = param(None, "at most this many test samples a client", at_least=1)
+
+    def __post_init__(self) -> None:
+        if self.validation + self.test >= 1:
+            total = f"{self.validation:g} + {self.test:g}"
+            raise CoterieError(f"validation and test must leave something to train on, but {total} is not below 1")
+
+    def official(self, pool: Samples) -> bool:
+        """Say whether test sets come from the official test pool."""
+        if self.test_from == "official" and pool.test is None:
+            raise CoterieError("test_from is official but these data have no test pool; use own or auto")
+        return self.test_from != "own" and pool.test is not None
+
+    def settle(
+        self,
+        pool: Samples,
+        rows: Sequence[np.ndarray],
+        tests: Sequence[np.ndarray] | None,
+        rng: np.random.Generator,
+        *,
+        how: str,
+        names: Sequence[str] | None = None,
+        groups: np.ndarray | None = None,
+    ) -> Federation:
+        """Make the federation.
+
+        Args:
+            pool: the samples.
+            rows: each client's own samples, as positions in the pool.
+            tests: each client's test samples as positions in the official test pool, or None for own test sets.
+            rng: draws the splits.
+            how: the partition in a few words, for the report.
+            names: the clients' names; "client-0", "client-1", ... if None.
+            groups: the clients' groups.
+        """
+        names = tuple(names) if names is not None else tuple(f"client-{i}" for i in range(len(rows)))
+        train, validation, test = [], [], []
+        for client, (name, own) in enumerate(zip(names, rows, strict=True)):
+            given = None if tests is None else tests[client]
+            parts = self._parts(pool, np.asarray(own, np.int64), given, rng, name)
+            train.append((pool.x[parts[0]], pool.y[parts[0]]))
+            validation.append((pool.x[parts[1]], pool.y[parts[1]]))
+            x, y = (pool.x, pool.y) if tests is None or pool.test is None else pool.test
+            test.append((x[parts[2]], y[parts[2]]))
+        return Federation(
+            names=names,
+            train=stack(train),
+            validation=stack(validation),
+            test=stack(test),
+            kind=pool.kind,
+            classes=pool.classes,
+            groups=groups,
+            mean=pool.mean,
+            std=pool.std,
+            about="; ".join(part for part in (pool.about, how) if part),
+        )
+
+    def _parts(
+        self, pool: Samples, own: np.ndarray, given: np.ndarray | None, rng: np.random.Generator, name: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Divide one client's samples: positions of train, validation (in the pool) and test (in its own pool)."""
+        marked, ready = None if pool.ready is None else pool.ready[own], own[:0]
+        if marked is not None:
+            learn, test, ready = own[marked == "train"], own[marked == "test"], own[marked == "validation"]
+            if len(learn) == 0 or len(test) == 0:
+                missing = "train" if len(learn) == 0 else "test"
+                raise CoterieError(
+                    f"client {name!r} has {len(own)} samples but none is marked {missing}; mark one or leave it out"
+                )
+        elif given is not None:
+            learn, test = own, given
+            if len(learn) == 0 or len(test) == 0:
+                raise CoterieError(
+                    f"client {name!r} would have {len(learn)} training and {len(test)} test samples and needs at least "
+                    "one of each; use fewer clients or test_from = 'own'"
+                )
+        else:
+            if len(own) < 2:
+                raise CoterieError(
+                    f"client {name!r} would have {len(own)} sample{'s' * (len(own) != 1)} and needs at least two, "
+                    "one to train on and one to test on; use fewer clients or more data"
+                )
+            learn, test = self._divide(pool, own, min(max(1, _part(len(own), self.test)), len(own) - 1), rng)
+        if self.test_samples is not None and len(test) > self.test_samples:
+            labels = pool.y if given is None or pool.test is None else pool.test[1]
+            test = test[_spread(test, labels, self.test_samples, pool.kind, rng)]
+        if self.samples is not None and len(learn) > self.samples:
+            learn = learn[_spread(learn, pool.y, self.samples, pool.kind, rng)]
+        if pool.ready is not None and np.any(pool.ready == "validation"):
+            return learn, ready, test
+        # the share refers to all of a client's samples, of which an own test set has already taken its part
+        share = self.validation if given is not None or marked is not None else self.validation / (1 - self.test)
+        learn, validation = self._divide(pool, learn, min(_part(len(learn), share), len(learn) - 1), rng)
+        return learn, validation, test
+
+    def _divide(
+        self, pool: Samples, rows: np.ndarray, size: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Take `size` rows away: returns what stays and what was taken."""
+        if pool.kind == "next-character":
+            return rows[: len(rows) - size], rows[len(rows) - size :]
+        taken = np.zeros(len(rows), bool)
+        taken[_spread(rows, pool.y, size, pool.kind, rng)] = True
+        return rows[~taken], rows[taken]
+
+
+def _part(size: int, share: float) -> int:
+    return int(np.floor(size * share + 0.5))
+
+
+def _spread(rows: np.ndarray, y: np.ndarray, size: int, kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Choose `size` of the rows: returns their positions, in order.
+
+    With classes this is a systematic sample over the rows sorted by class: a class with n of N rows gets n * size / N
+    of the places, rounded down or up.
+    """
+    if kind == "next-character":
+        return np.arange(size)
+    if size == 0:
+        return np.empty(0, np.int64)
+    shuffled = rng.permutation(len(rows))
+    order = shuffled[np.argsort(y[rows[shuffled]], kind="stable")] if kind == "classification" else shuffled
+    places = (np.arange(size) * len(rows) + rng.integers(len(rows))) // size  # integers: no place is drawn twice
+    return np.sort(order[places])
+
+
+def share_out(counts: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Deal a second pool in the shares of a first: returns positions for each client.
+
+    Args:
+        counts: how many samples of each class each client got of the first pool, `[K, classes]`.
+        y: the classes of the second pool `[N]`.
+        rng: draws which samples go where.
+
+    Each client's part of a class is its part in `counts`, rounded so that the whole class is dealt. A client that
+    rounding would leave with nothing gets one sample of its commonest class from the client that has most of them.
+    """
+    clients, classes = counts.shape
+    take = np.zeros((clients, classes), np.int64)
+    for label in range(classes):
+        total = counts[:, label].sum()
+        if total:
+            edges = np.cumsum(counts[:, label]) / total * np.sum(y == label)
+            take[:, label] = np.diff(np.floor(edges + 0.5).astype(np.int64), prepend=0)
+    for client in np.flatnonzero(take.sum(1) == 0):
+        label = int(np.argmax(counts[client]))
+        donor = int(np.argmax(take[:, label]))
+        if take[donor, label] > 0 and take[donor].sum() > 1:
+            take[donor, label] -= 1
+            take[client, label] += 1
+    return deal(take, y, rng)
+
+
+def deal(take: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Deal samples without replacement: client k gets `take[k, c]` random samples of class c."""
+    parts: list[list[np.ndarray]] = [[] for _ in range(len(take))]
+    for label in range(take.shape[1]):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        for client, part in enumerate(np.split(rows, np.cumsum(take[:, label]))[:-1]):
+            parts[client].append(part)
+    return [np.sort(np.concatenate(part)) for part in parts]

@@ -1,0 +1,182 @@
+"""One compiled program for all clients: the rounds between two evaluations are a single call.
+
+An `Engine` holds what is heavy and shared by all runs on one federation: the data on the device and the compiled
+programs. A `Training` is one method, one graph and one seed on it. Neither knows anything of files.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from coterie.clients import Clients, Federation
+from coterie.evaluate import evaluate
+from coterie.graph import Graph
+from coterie.methods.base import Info, Method
+from coterie.peers.base import Arrivals, Traffic
+from coterie.peers.local import LocalPeers, Plan
+from coterie.peers.tables import make_tables
+from coterie.runtime import Device
+from coterie.task import Task, Variables
+
+__all__ = ["Engine", "Rounds", "Training", "plan_for"]
+
+
+class Rounds(NamedTuple):
+    """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights."""
+
+    loss: np.ndarray
+    traffic: Traffic
+    weights: np.ndarray | None
+
+
+class Engine:
+    """A federation on a device, and the programs compiled for it.
+
+    Args:
+        task: what each client learns.
+        federation: the clients' data; it is copied to the device once and is an argument of every program.
+        device: where to run.
+        plan: how clients are batched; default chosen for the model and the device.
+    """
+
+    def __init__(self, task: Task, federation: Federation, device: Device, plan: Plan | None = None):
+        self.task, self.device = task, device
+        self.plan = plan or plan_for(task, len(federation), device)
+        self.size = len(federation)
+        self.clients: Clients = self.place(federation.arrays())
+        self.seconds = {"compile": 0.0, "program": 0.0}
+        self.traces = 0
+        self._compiled: dict[Any, Any] = {}
+
+    def put(self, x: Any) -> Any:
+        """Copy to the device, or to all devices that share the work."""
+        if self.plan.mesh is None:
+            return jax.device_put(x, self.device.devices[0])
+        return jax.device_put(x, NamedSharding(self.plan.mesh, PartitionSpec()))
+
+    def place(self, x: Any) -> Any:
+        """Copy to the device; arrays whose first axis is the clients are shared out if they divide evenly."""
+        mesh = self.plan.mesh
+        if mesh is None or self.size % mesh.size:
+            return self.put(x)
+        split, whole = NamedSharding(mesh, PartitionSpec("clients")), NamedSharding(mesh, PartitionSpec())
+        return jax.device_put(x, jax.tree.map(lambda a: split if np.shape(a)[:1] == (self.size,) else whole, x))
+
+    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        """Run a program, compiled once for a name and the structure of its arguments; compilation is timed apart."""
+        start = time.perf_counter()
+        arguments = jax.tree.map(lambda a: a if isinstance(a, jax.Array) else self.put(jnp.asarray(a)), arguments)
+        leaves, structure = jax.tree.flatten(arguments)
+        signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
+        if signature not in self._compiled:
+            self.traces += 1
+            jitted = jax.jit(program, donate_argnums=() if donate is None else donate)
+            self._compiled[signature] = jitted.lower(*arguments).compile()
+            self.seconds["compile"] += time.perf_counter() - start
+            start = time.perf_counter()
+        result = jax.block_until_ready(self._compiled[signature](*arguments))
+        self.seconds["program"] += time.perf_counter() - start
+        return result
+
+
+class Training:
+    """One method with one seed on an engine.
+
+    Args:
+        engine: the federation on its device.
+        method: how the clients cooperate.
+        graph: who hears whom (`Graph.empty` for methods without neighbours).
+        weights: `[K, D]` mixing weights of the graph.
+        seed: everything random is drawn from (seed, round, client id).
+    """
+
+    def __init__(self, engine: Engine, method: Method, graph: Graph, weights: np.ndarray, seed: int):
+        self.engine, self.task, self.method = engine, engine.task, method
+        self._tables = engine.put(make_tables(graph, weights, dtype=np.dtype(engine.task.dtype).type))
+        self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
+
+    def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+        """Return the state before the first round, and what it cost to get there."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
+            peers = LocalPeers(tables, self.engine.plan, lost)
+            state = method.init(self.task, peers, clients, key)
+            return state, peers.traffic()
+
+        state, traffic = self._call(program, "init", self._init_key, arrivals)
+        zero = np.zeros((1, self.engine.size))
+        return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: np.asarray(a)[None], traffic), None)
+
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+        """Run rounds `first`, ..., `first + rounds - 1` (counted from 1) as one program; `state` is used up."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any) -> Any:
+            def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
+                number, arrivals = inputs
+                peers = LocalPeers(tables, self.engine.plan, arrivals)
+                state, info = method.round(self.task, state, peers, clients, jax.random.fold_in(key, number))
+                return state, (info, peers.traffic())
+
+            return lax.scan(one, state, (first + jnp.arange(rounds), lost))
+
+        extra = (self._round_key, state, jnp.int32(first), arrivals)
+        state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
+        weights = None if info.weights is None else np.asarray(info.weights[-1])
+        return self.engine.place(state), Rounds(np.asarray(info.loss), jax.tree.map(np.asarray, traffic), weights)
+
+    def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
+        """Return every client's metrics `[K]` after round `number`, by name."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+            peers = LocalPeers(tables, self.engine.plan)
+            models, before = self._models(method, peers, clients, key, state, number)
+            found = evaluate(self.task, peers, models, clients)
+            if before is not None:
+                found["untuned"] = evaluate(self.task, peers, before, clients)["test"]
+            return found
+
+        found = self._call(program, "evaluate", self._tune_key, state, jnp.int32(number))
+        return {
+            f"{split}_{name}": np.asarray(values)
+            for split, metrics in found.items()
+            for name, values in metrics._asdict().items()
+        }
+
+    def models(self, state: Any, number: int) -> Variables:
+        """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+            return self._models(method, LocalPeers(tables, self.engine.plan), clients, key, state, number)[0]
+
+        return self._call(program, "models", self._tune_key, state, jnp.int32(number))
+
+    def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
+        """Return the personal models, and for a method that tunes them also the models before tuning."""
+        models = method.models(state)
+        if not hasattr(method, "finetune"):
+            return models, None
+        return method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number)), models
+
+    def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        return self.engine.call(
+            program, name, self.method, self._tables, self.engine.clients, *arguments, donate=donate
+        )
+
+
+def plan_for(task: Task, clients: int, device: Device, mode: str = "auto", chunk: int = 0) -> Plan:
+    """Choose how clients are batched.
+
+    On an accelerator everything is batched. On a CPU, convolutions and recurrent cells run best one client after
+    another (`exact`), small dense models batched (`fast`); each core takes a share of the clients.
+    """
+    if mode == "auto":
+        mode = "fast" if device.platform != "cpu" or task.dense else "exact"
+    sharers = min(len(device.devices), clients)
+    mesh = Mesh(np.array(device.devices[:sharers]), ("clients",)) if sharers > 1 else None
+    return Plan("exact" if mode == "exact" else "fast", chunk, mesh)

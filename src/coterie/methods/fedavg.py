@@ -1,0 +1,49 @@
+"""Federated averaging: one model for all, trained by turns at the clients and averaged at a hub.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, Algorithm 1: `participation` is C, `epochs` E, `batch_size` B.
+Layers named as personal stay with their client, which makes this FedPer (Arivazhagan et al. 2019).
+"""
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie import tree
+from coterie.clients import Clients
+from coterie.methods.base import Info, Topology, method
+from coterie.methods.hub import HubSGD
+from coterie.peers.base import Peers
+from coterie.task import Task, Variables
+
+__all__ = ["FedAvg"]
+
+
+class State(NamedTuple):
+    """Each client's copy of the hub's model, and the loss it last trained with."""
+
+    variables: Variables
+    loss: jax.Array
+
+
+@method
+class FedAvg(HubSGD):
+    """One model for all, averaged at a hub."""
+
+    topology: ClassVar[Topology] = "hub"
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model."""
+        here = peers.ids.shape[0]
+        return State(tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype))
+
+    def round(
+        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
+    ) -> tuple[State, Info]:
+        """Train at the chosen clients, average at the hub."""
+        variables, loss, _ = self.average(task, *state, peers, clients, key)
+        return State(variables, loss), Info(loss)
+
+    def models(self, state: State) -> Variables:
+        """Return the hub's model, for each client."""
+        return state.variables

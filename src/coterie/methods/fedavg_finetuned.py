@@ -1,0 +1,44 @@
+"""The shared model of federated averaging, tuned on each client's own data before it is used.
+
+Yu, Bagdasaryan, Shmatikov 2020 (fine-tuning); the training itself is `fedavg`. Evaluation asks `finetune` for the
+personal models; they are never sent and never enter the next round.
+"""
+
+import dataclasses
+
+import jax
+
+from coterie.clients import Clients, Split
+from coterie.methods.base import is_off, method
+from coterie.methods.fedavg import FedAvg, State
+from coterie.peers.base import Peers
+from coterie.spec import param
+from coterie.task import Task, Variables
+
+__all__ = ["FedAvgFinetuned"]
+
+
+@method
+class FedAvgFinetuned(FedAvg):
+    """The shared model, tuned on each client's own data."""
+
+    finetune_epochs: int = param(5, "passes over the client's data before evaluation", at_least=1)
+    finetune_lr: float = param(0.0, "step size while tuning; 0 takes lr", at_least=0)
+
+    def finetune(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> Variables:
+        """Return each client's tuned copy of the shared model."""
+        rate = self.lr if is_off(self.finetune_lr) else self.finetune_lr
+        tuner = _with_rate(self, rate)
+
+        def tune(start: Variables, data: Split, key: jax.Array) -> Variables:
+            return tuner.train(task, start, data, key, epochs=self.finetune_epochs).variables
+
+        return peers.each(tune, state.variables, clients.train, peers.keys(key))
+
+
+def _with_rate(settings: FedAvgFinetuned, rate: jax.Array | float) -> FedAvgFinetuned:
+    """Copy the settings with another learning rate; not `replace`, whose checks cannot read a traced number."""
+    copy = object.__new__(FedAvgFinetuned)
+    for field in dataclasses.fields(settings):
+        object.__setattr__(copy, field.name, rate if field.name == "lr" else getattr(settings, field.name))
+    return copy

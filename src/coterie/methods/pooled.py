@@ -1,0 +1,74 @@
+"""All data in one place: the ceiling that reality forbids.
+
+Before the first round every client hands over its samples (the ledger counts them); one model is then trained on the
+union with early stopping on the union of the validation samples, and everybody gets it.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie import tree
+from coterie.clients import Clients, Split
+from coterie.evaluate import client_metrics
+from coterie.methods.base import Info, Topology, method
+from coterie.methods.stopping import Best, keep_best, start_best
+from coterie.peers.base import Peers
+from coterie.spec import param
+from coterie.task import Task, Variables
+from coterie.training import LocalSGD
+
+__all__ = ["Pooled"]
+
+
+class State(NamedTuple):
+    """One model and its optimiser for all, the best so far, and the pooled samples (the same for all clients)."""
+
+    variables: Variables
+    optimiser: Any
+    best: Best
+    train: Split
+    validation: Split
+
+
+@method
+class Pooled(LocalSGD):
+    """Train one model on the union of all data."""
+
+    topology: ClassVar[Topology] = "hub"
+    patience: int = param(0, "rounds without a better validation loss before training stops; 0 never stops", at_least=0)
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Collect everyone's samples in one place."""
+        (train, validation), _ = peers.share((clients.train, clients.validation))
+        variables = tree.broadcast(task.init(key), peers.ids.shape[0])
+        optimiser = jax.vmap(self.optimiser().init)(variables.params)
+        best = start_best(variables, jnp.zeros(peers.ids.shape[0], task.dtype))
+        return State(variables, optimiser, best, _union(train), _union(validation))
+
+    def round(
+        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
+    ) -> tuple[State, Info]:
+        """Train the one model on the union; every site that holds the pool computes the same numbers."""
+        variables, optimiser = jax.tree.map(lambda a: a[0], (state.variables, state.optimiser))
+        train, validation = (Split(part.x[0], part.y[0], part.count[0]) for part in (state.train, state.validation))
+        trained = self.train(task, variables, train, key, optimiser_state=optimiser)
+        all_labels = jnp.ones(clients.labels.shape[1:], bool)
+        loss = client_metrics(task, trained.variables, validation, all_labels).loss
+        trained, loss = tree.broadcast((trained, loss), peers.ids.shape[0])
+        best = keep_best(state.best, trained.variables, loss, self.patience, state.validation.count > 0)
+        return state._replace(variables=trained.variables, optimiser=trained.optimiser, best=best), Info(trained.loss)
+
+    def models(self, state: State) -> Variables:
+        """Return the one model, for each client."""
+        return state.best.variables
+
+
+def _union(split: Split) -> Split:
+    """Lay the clients' samples behind one another, real ones first: `x [1, K n, ...]`."""
+    clients, n = split.x.shape[:2]
+    real = (jnp.arange(n) < split.count[:, None]).reshape(-1)
+    order = jnp.argsort(~real, stable=True)
+    x, y = (a.reshape(clients * n, *a.shape[2:])[order][None] for a in (split.x, split.y))
+    return Split(x, y, split.count.sum()[None])

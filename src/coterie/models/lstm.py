@@ -1,0 +1,78 @@
+"""Next-character prediction with stacked LSTM layers (McMahan et al. 2017, section 3), parameterised as in PyTorch."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from coterie.errors import CoterieError
+from coterie.models.layers import uniform
+from coterie.spec import param, spec
+
+__all__ = ["Lstm", "LstmNetwork"]
+
+
+@spec
+class Lstm:
+    """A character embedding, stacked LSTM layers, and a linear layer that predicts the next character everywhere."""
+
+    embedding: int = param(8, "numbers that stand for one character", at_least=1)
+    hidden: int = param(256, "units of each LSTM layer", at_least=1)
+    layers: int = param(2, "number of LSTM layers", at_least=1)
+
+    def build(self, shape: tuple[int, ...], outputs: int, key: Array) -> "LstmNetwork":
+        """Return a network for texts of this length; `outputs` is the number of characters."""
+        if len(shape) != 1:
+            raise CoterieError(f"model lstm needs texts of shape (length,), not {tuple(shape)}; choose another model")
+        embedding_key, output_key, key = jax.random.split(key, 3)
+        lstm = {}
+        for layer in range(self.layers):
+            inputs = self.embedding if layer == 0 else self.hidden
+            shapes = {
+                "weight_ih": (4 * self.hidden, inputs),
+                "weight_hh": (4 * self.hidden, self.hidden),
+                "bias_ih": (4 * self.hidden,),
+                "bias_hh": (4 * self.hidden,),
+            }
+            keys = jax.random.split(jax.random.fold_in(key, layer), len(shapes))
+            for name_key, (name, size) in zip(keys, shapes.items(), strict=True):
+                lstm[f"{name}_l{layer}"] = uniform(name_key, size, self.hidden)
+        return LstmNetwork(
+            embedding=eqx.nn.Embedding(outputs, self.embedding, key=embedding_key),
+            lstm=lstm,
+            fc=eqx.nn.Linear(self.hidden, outputs, key=output_key),
+            layers=self.layers,
+        )
+
+
+class LstmNetwork(eqx.Module):
+    """Parameters `embedding.weight`, `lstm.weight_ih_l0` (and `weight_hh`, `bias_ih`, `bias_hh`; gates ifgo), `fc`."""
+
+    embedding: eqx.nn.Embedding
+    lstm: dict[str, Array]
+    fc: eqx.nn.Linear
+    layers: int = eqx.field(static=True)
+
+    def __call__(self, x: Array, key: Array | None = None) -> Array:
+        """Return the outputs `[length, characters]` for one text `[length]` of character numbers."""
+        states = jnp.take(self.embedding.weight, x, axis=0, mode="clip")
+        for layer in range(self.layers):
+            states = self._layer(layer, states)
+        return jax.vmap(self.fc)(states)
+
+    def _layer(self, layer: int, inputs: Array) -> Array:
+        weight_ih, weight_hh, bias_ih, bias_hh = (
+            self.lstm[f"{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+
+        def step(carry: tuple[Array, Array], driven: Array) -> tuple[tuple[Array, Array], Array]:
+            hidden, cell = carry
+            i, f, g, o = jnp.split(driven + weight_hh @ hidden, 4)
+            cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+            hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+            return (hidden, cell), hidden
+
+        # What the inputs contribute does not depend on the past: one product for all times, outside the scan.
+        driven = inputs @ weight_ih.T + (bias_ih + bias_hh)
+        zeros = jnp.zeros(weight_hh.shape[1], driven.dtype)
+        return lax.scan(step, (zeros, zeros), driven)[1]

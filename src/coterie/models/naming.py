@@ -1,0 +1,126 @@
+"""Parameters by name: the dotted path of each array, as PyTorch's `state_dict` spells it.
+
+Names say which parts of a model are personal, and are the keys of the safetensors files that models are saved in, so
+that a model goes out to a PyTorch user and comes in from one.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from coterie.checkpoint import durable_write
+from coterie.errors import CoterieError
+from coterie.spec import nearest
+
+__all__ = ["load", "metadata", "names", "save", "select"]
+
+Tree = TypeVar("Tree")
+
+
+def names(tree: Any) -> list[tuple[str, Any]]:
+    """List the arrays of a model (or their shapes, from `eqx.filter_eval_shape`) as `("conv1.weight", array)`."""
+    found = [(name, leaf) for name, leaf in _leaves(tree) if _is_array(leaf)]
+    seen: set[str] = set()
+    for name, _ in found:
+        if name in seen:
+            raise CoterieError(f"two parameters of the model are called {name!r}; rename one of them")
+        seen.add(name)
+    return found
+
+
+def select(tree: Tree, prefixes: str | Iterable[str]) -> Tree:
+    """Return a tree of the same structure that is True at the parameters whose name is a prefix or lies below one.
+
+    Args:
+        tree: a model, or its parameters.
+        prefixes: names such as `fc2` (both its weight and its bias) or `fc2.weight`.
+    """
+    wanted = [prefixes] if isinstance(prefixes, str) else list(prefixes)
+    known = [name for name, _ in names(tree)]
+    for prefix in wanted:
+        if not any(_below(name, prefix) for name in known):
+            guess = nearest(prefix, [*known, *_parents(known)])
+            raise CoterieError(f"the model has no parameter called {prefix!r}{guess} (known: {', '.join(known)})")
+    chosen = [_is_array(leaf) and any(_below(name, prefix) for prefix in wanted) for name, leaf in _leaves(tree)]
+    return jax.tree.unflatten(jax.tree.structure(tree), chosen)
+
+
+def save(path: str | Path, tree: Any, metadata: Mapping[str, str] | None = None, run: Path | None = None) -> None:
+    """Write the arrays of a model to a safetensors file, which appears whole or not at all.
+
+    Args:
+        path: the file.
+        tree: a model, or its parameters.
+        metadata: what else the file should say, as text.
+        run: the folder of the run the model belongs to, for the sentence about a full disk.
+    """
+    arrays = {name: np.array(leaf, order="C") for name, leaf in names(tree)}
+    durable_write(Path(path), safetensors.numpy.save(arrays, dict(metadata or {})), run=run)
+
+
+def load(path: str | Path, like: Tree) -> Tree:
+    """Return `like` with its arrays read from a safetensors file: ours, or a PyTorch `state_dict` with these names."""
+    stored = _read(path)
+    expected = names(like)
+    known = [name for name, _ in expected]
+    for name in stored:
+        if name not in known:
+            raise CoterieError(f"{path} holds {name!r}, which the model does not have{nearest(name, known)}")
+    for name, leaf in expected:
+        if name not in stored:
+            raise CoterieError(f"{path} lacks {name!r}, which the model needs{nearest(name, stored)}")
+        if stored[name].shape != tuple(leaf.shape):
+            raise CoterieError(
+                f"{path} holds {name!r} of shape {stored[name].shape}, but the model's is {tuple(leaf.shape)}"
+            )
+        if not np.can_cast(stored[name].dtype, leaf.dtype, "same_kind"):
+            raise CoterieError(f"{path} holds {name!r} as {stored[name].dtype}; the model needs {leaf.dtype}")
+    leaves = [jnp.asarray(stored[name], leaf.dtype) if _is_array(leaf) else leaf for name, leaf in _leaves(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def metadata(path: str | Path) -> dict[str, str]:
+    """Return what was said about a saved model."""
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CoterieError(f"{path} cannot be read as a saved model ({error})") from error
+
+
+def _read(path: str | Path) -> dict[str, np.ndarray]:
+    try:
+        return safetensors.numpy.load_file(str(path))
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CoterieError(f"{path} cannot be read as a saved model ({error})") from error
+
+
+def _leaves(tree: Any) -> list[tuple[str, Any]]:
+    return [(".".join(map(_step, path)), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _step(entry: Any) -> str:
+    """Return one step of a path: a field's name, a dictionary's key, or a place in a list."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    return str(entry)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+
+
+def _below(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def _parents(known: list[str]) -> list[str]:
+    parts = [name.split(".") for name in known]
+    return list(dict.fromkeys(".".join(part[:depth]) for part in parts for depth in range(1, len(part))))

@@ -1,0 +1,64 @@
+"""A message as bytes: a fixed header and the arrays, little-endian, one after the other.
+
+Both ends compile the same program, so shapes and types are known and only their digest travels. The simulation
+prices messages with `frame_bytes`, a carrier sends what `encode` returns: the ledger agrees to the byte.
+"""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["HEADER", "Header", "decode", "encode", "frame_bytes", "layout_digest"]
+
+# magic, format, kind, run, round, exchange, sender, receiver, digest of the layout, payload bytes
+_LAYOUT = struct.Struct("<4sHHQIIII8sQ")
+HEADER = _LAYOUT.size
+_MAGIC, _FORMAT = b"cote", 1
+
+
+class Header(NamedTuple):
+    """Who sends what to whom, and when."""
+
+    kind: int
+    run: int
+    round: int
+    exchange: int
+    sender: int
+    receiver: int
+
+
+def layout_digest(arrays: Sequence[Any]) -> bytes:
+    """Eight bytes that differ when the number, the types or the shapes of the arrays do."""
+    text = ";".join(f"{np.dtype(a.dtype).str}{tuple(a.shape)}" for a in arrays)
+    return hashlib.sha256(text.encode()).digest()[:8]
+
+
+def frame_bytes(arrays: Sequence[Any]) -> int:
+    """Return the size of the frame that carries these arrays (anything with `shape` and `dtype`)."""
+    return HEADER + sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in arrays)
+
+
+def encode(header: Header, arrays: Sequence[np.ndarray]) -> bytes:
+    """Return the frame."""
+    payload = b"".join(np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")).tobytes() for a in arrays)
+    return _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(arrays), len(payload)) + payload
+
+
+def decode(frame: bytes, like: Sequence[Any]) -> tuple[Header, list[np.ndarray]] | None:
+    """Return header and arrays, or None for anything but a whole frame of the expected layout."""
+    if len(frame) < HEADER:
+        return None
+    magic, version, *fields, digest, size = _LAYOUT.unpack(frame[:HEADER])
+    if magic != _MAGIC or version != _FORMAT or size != len(frame) - HEADER or digest != layout_digest(like):
+        return None
+    arrays, offset = [], HEADER
+    for a in like:
+        dtype = np.dtype(a.dtype)
+        count = int(np.prod(a.shape))
+        values = np.frombuffer(frame, dtype.newbyteorder("<"), count, offset)
+        arrays.append(values.astype(dtype).reshape(a.shape))
+        offset += count * dtype.itemsize
+    return Header(*fields), arrays

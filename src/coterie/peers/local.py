@@ -1,0 +1,180 @@
+"""All clients live here: messages are rows of arrays.
+
+Two modes. `exact` runs clients one after another and adds in a fixed order: bit-equal to clients that live elsewhere.
+`fast` batches clients and adds with matrix products: equal to rounding. On several devices of this host each takes a
+share of the clients in `each`; the verbs then see whole arrays, so that the numbers do not depend on the devices.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from coterie.peers.base import Arrivals, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
+
+__all__ = ["LocalPeers", "Plan"]
+
+DENSE_LIMIT = 4096  # clients up to which a K x K matrix product beats a fold over slots
+
+
+class Plan(NamedTuple):
+    """How `each` runs: the mode, how many clients at a time (0: all), and the devices that share the work."""
+
+    mode: Literal["exact", "fast"] = "fast"
+    chunk: int = 0
+    mesh: Mesh | None = None
+
+
+class LocalPeers(Peers):
+    """The verbs for "all clients live here".
+
+    Args:
+        tables: who may talk to whom; `ids` may be any order of 0..K-1.
+        plan: how to run.
+        arrivals: a recorded loss to repeat in this round; None delivers everything.
+    """
+
+    def __init__(self, tables: Tables, plan: Plan = Plan(), arrivals: Arrivals | None = None):  # noqa: B008
+        super().__init__(tables, tables.ids.shape[0])
+        self._plan, self._arrivals = plan, arrivals
+        self._exact = plan.mode == "exact"
+        self._where = tables.order[tables.neighbours]  # [C, D] rows of the neighbours
+        self._hearers = tables.order[tables.listeners]  # [C, L] rows of the listeners
+
+    def each(self, fn: Callable, *stacked: Tree) -> Tree:
+        """Run `fn` for each client: one after another, or batched in chunks; shared out over the devices."""
+
+        def here(*part: Tree) -> Tree:
+            size = jax.tree.leaves(part)[0].shape[0]
+            if self._exact:
+                return lax.map(lambda each: fn(*each), part)
+            if self._plan.chunk and self._plan.chunk < size:
+                return lax.map(lambda each: fn(*each), part, batch_size=self._plan.chunk)
+            return jax.vmap(fn)(*part)
+
+        mesh = self._plan.mesh
+        if mesh is None:
+            return here(*stacked)
+        count = jax.tree.leaves(stacked)[0].shape[0]
+        missing = -count % mesh.size
+        if missing:  # the last client is repeated so that every device has equally many
+            stacked = jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked)
+        split = PartitionSpec("clients")
+        done = jax.shard_map(here, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
+        return jax.tree.map(lambda a: a[:count], done) if missing else done
+
+    def _whole(self, x: Tree) -> Tree:
+        """Give every device the whole of x before values of different clients meet."""
+        if self._plan.mesh is None:
+            return x
+        return lax.with_sharding_constraint(x, NamedSharding(self._plan.mesh, PartitionSpec()))
+
+    def _delivered(self, tick: Any) -> jax.Array:
+        return self.present if self._arrivals is None else self.present & self._arrivals.edges[tick]
+
+    def mix(self, x: Tree, weights: jax.Array) -> tuple[Tree, jax.Array]:
+        """See `Peers.mix`."""
+        arrived = self._delivered(self._next_exchange())
+        self._charge("heard", self.present, message_bytes(x))
+        x = self._whole(x)
+        kept, used = jnp.where(arrived, 0, weights).sum(1), jnp.where(arrived, weights, 0)
+        if self._exact or self.clients > DENSE_LIMIT:
+            start = jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x)
+            return fold_slots(self._where.shape[1], self._hear(x), used, start), arrived
+        rows = jnp.arange(self.clients)
+        matrix = jnp.diag(kept).at[rows[:, None], self._where].add(used)
+        return jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x), arrived
+
+    def _hear(self, x: Tree) -> Callable[[Any], Tree]:
+        return lambda k: jax.tree.map(lambda a: a[self._where[:, k]], x)
+
+    def push(self, x: Tree, to: jax.Array | None = None) -> tuple[Tree, jax.Array, jax.Array]:
+        """See `Peers.push`."""
+        tick = self._next_exchange()
+        to = self.tables.listening if to is None else to & self.tables.listening
+        sent = self.present & to[self._where, self.tables.back]
+        arrived = sent & self._delivered(tick)
+        self._charge("heard", sent, message_bytes(x))
+        self._charge("told", arrived, message_bytes(()))  # the acknowledgement
+        x = self._whole(x)
+        used = arrived.astype(jnp.float32)
+        total = fold_slots(self._where.shape[1], self._hear(x), used, jax.tree.map(jnp.zeros_like, x))
+        return total, arrived, self.tables.listening & arrived[self._hearers, self.tables.seat]
+
+    def swap(self, x: Tree) -> tuple[Tree, jax.Array]:
+        """See `Peers.swap`."""
+        mutual = self.tables.twin >= 0
+        arrived = self._delivered(self._next_exchange()) & mutual
+        self._charge("heard", self.present & mutual, message_bytes(x, leading=2))
+        x = self._whole(x)
+
+        def received(a: jax.Array) -> jax.Array:
+            value = a[self._where, self.tables.twin]
+            return jnp.where(_column(arrived, value), value, jnp.zeros_like(value))
+
+        return jax.tree.map(received, x), arrived
+
+    def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
+        """See `Peers.ask`."""
+        arrived = self._delivered(self._next_exchange())
+        own = self._whole(own)
+
+        def answers(k: Any) -> Tree:
+            return self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
+
+        shape = jax.eval_shape(answers, 0)
+        self._charge("told", self.present, message_bytes(x))
+        self._charge("heard", self.present, message_bytes(shape))
+        slots = self._where.shape[1]
+        if weights is not None:
+            start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shape)
+            return fold_slots(slots, answers, jnp.where(arrived, weights, 0), start), arrived
+        stacked = lax.map(answers, jnp.arange(slots))
+
+        def by_client(a: jax.Array) -> jax.Array:
+            a = jnp.moveaxis(a, 0, 1)
+            return jnp.where(_column(arrived, a), a, jnp.zeros_like(a))
+
+        return jax.tree.map(by_client, stacked), arrived
+
+    def mean(
+        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None
+    ) -> tuple[Tree, jax.Array]:
+        """See `Peers.mean`."""
+        tick = self._next_exchange()
+        self._charge_mean(x, weight)
+        label, count = (jnp.zeros_like(self.ids), 1) if groups is None else groups
+        arrived = jnp.ones(self.clients, bool)
+        if self._arrivals is not None:
+            weight, arrived = jnp.where(self._arrivals.up[tick], weight, 0), self._arrivals.down[tick]
+        x, order = self._whole(x), self.tables.order
+        if self._exact:
+            totals, mass = fold_clients(jax.tree.map(lambda a: a[order], x), weight[order], label[order], count)
+        else:
+            matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, C]
+            mass = matrix.sum(1)
+            matrix = matrix / jnp.where(mass > 0, mass, 1)[:, None]
+            totals = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x)
+        arrived = arrived & (mass[label] > 0)
+        return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x), arrived
+
+    def share(self, x: Tree) -> tuple[Tree, jax.Array]:
+        """See `Peers.share`."""
+        tick = self._next_exchange()
+        self._charge_share(x)
+        arrived = jnp.ones(self.clients, bool) if self._arrivals is None else self._arrivals.up[tick]
+        arrived = arrived[self.tables.order]
+
+        def table(a: jax.Array) -> jax.Array:
+            a = a[self.tables.order]
+            return jnp.where(_column(arrived, a), a, jnp.zeros_like(a))
+
+        return jax.tree.map(table, self._whole(x)), arrived
+
+
+def _product(matrix: jax.Array, x: jax.Array) -> jax.Array:
+    """Multiply `[R, C]` with `x [C, ...]` in full precision: averages of models must not be rounded to TF32."""
+    return jnp.tensordot(matrix, x, axes=1, precision=lax.Precision.HIGHEST)

@@ -1,0 +1,158 @@
+"""Run a method with its clients split over two processes, and repeat the loss of such a run in a simulation.
+
+The half of the even-numbered clients lives in this process, the other in a partner process; they talk through a pipe
+(`pipe.py`). Used by the contract that every method keeps.
+"""
+
+import multiprocessing
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.clients import Federation
+from coterie.graph import Graph
+from coterie.peers.base import Arrivals, Traffic
+from coterie.peers.pipe import PipeCarrier
+from coterie.peers.remote import Delivery, Line, RemotePeers
+from coterie.peers.tables import make_tables
+
+__all__ = ["Half", "Partner", "Problem", "arrivals_of", "merge", "run_half"]
+
+
+class Problem(NamedTuple):
+    """A small run, in a form that another process can repeat."""
+
+    method: Any
+    federation: Federation
+    model: Any  # a model spec
+    graph: Graph
+    weights: np.ndarray
+    rounds: int
+    seed: int
+    loss: float = 0.0
+    personal: tuple[str, ...] = ()
+
+
+class Half(NamedTuple):
+    """What one process knows at the end: models and losses of its clients, traffic, deliveries, bytes it sent."""
+
+    ids: np.ndarray
+    models: Any
+    loss: np.ndarray  # [R, C]
+    traffic: list[Traffic]  # by round, 0 is the start
+    deliveries: list[Delivery]
+    sent: dict[tuple[int, int], int]
+
+
+def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
+    """Run the clients that live in this process; one call of the program is one round."""
+    from coterie.task import Task
+
+    clients = len(problem.federation)
+    here = np.arange(clients)[0 if hub else 1 :: 2]
+    task = Task.of(problem.federation, problem.model, personal=problem.personal)
+    tables = make_tables(problem.graph, problem.weights, here)
+    data = jax.tree.map(jnp.asarray, problem.federation.select(here).arrays())
+    carrier = PipeCarrier(connection, set(here.tolist()), hub, problem.loss)
+    line = Line(carrier)
+    init_key, round_key, tune_key = jax.random.split(jax.random.key(problem.seed), 3)
+
+    @jax.jit
+    def start(method: Any, data: Any, key: jax.Array) -> Any:
+        peers = RemotePeers(tables, clients, line)
+        return method.init(task, peers, data, key), peers.traffic()
+
+    @jax.jit
+    def advance(method: Any, data: Any, key: jax.Array, state: Any, number: jax.Array) -> Any:
+        peers = RemotePeers(tables, clients, line)
+        state, info = method.round(task, state, peers, data, jax.random.fold_in(key, number))
+        return state, info, peers.traffic()
+
+    line.start_round(0)
+    state, traffic = jax.block_until_ready(start(problem.method, data, init_key))
+    traffics, losses = [traffic], []
+    for number in range(1, problem.rounds + 1):
+        line.start_round(number)
+        state, info, traffic = jax.block_until_ready(advance(problem.method, data, round_key, state, jnp.int32(number)))
+        traffics.append(traffic)
+        losses.append(np.asarray(info.loss))
+    if hasattr(problem.method, "finetune"):
+        peers = RemotePeers(tables, clients, line)
+        key = jax.random.fold_in(tune_key, problem.rounds)
+        models = jax.jit(lambda state, data: problem.method.finetune(task, state, peers, data, key))(state, data)
+    else:
+        models = problem.method.models(state)
+    host = jax.tree.map(np.asarray, (models, traffics))
+    return Half(here, host[0], np.stack(losses), host[1], line.deliveries, carrier.bytes)
+
+
+class Partner:
+    """The other process; kept alive for several problems, since starting it takes seconds."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._orders, orders = context.Pipe()
+        self._line, line = context.Pipe()
+        self._process = context.Process(target=_serve, args=(orders, line), daemon=True)
+        self._process.start()
+
+    def run(self, problem: Problem) -> tuple[Half, Half]:
+        """Run both halves of a problem."""
+        self._orders.send(problem)
+        mine = run_half(problem, self._line, hub=True)
+        theirs = self._orders.recv()
+        if isinstance(theirs, str):
+            raise RuntimeError(theirs)
+        return mine, theirs
+
+    def close(self) -> None:
+        """End the partner process."""
+        self._orders.send(None)
+        self._process.join(30)
+
+
+def _serve(orders: Any, line: Any) -> None:
+    while (problem := orders.recv()) is not None:
+        orders.send(run_half(problem, line, hub=False))
+
+
+def merge(halves: Sequence[Half], what: str) -> Any:
+    """Put both halves' models (or losses, transposed to `[C, R]`) together in id order."""
+    ids = np.concatenate([half.ids for half in halves])
+    values = [half.loss.T if what == "loss" else getattr(half, what) for half in halves]
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[np.argsort(ids)], *values)
+
+
+def arrivals_of(halves: Sequence[Half], graph: Graph, rounds: int) -> Arrivals:
+    """Turn the deliveries of both halves into the loss that a simulation repeats: row r is round r, 0 is the start."""
+    hub, other = halves
+    clients, slots = graph.neighbours.shape
+    exchanges: list[list[Delivery]] = [[] for _ in range(rounds + 1)]
+    for mine, theirs in zip(hub.deliveries, other.deliveries, strict=True):
+        if mine.down is not None:  # the way back of the exchange before it
+            before = exchanges[mine.round][-1]
+            exchanges[mine.round][-1] = before._replace(down=_together(halves, mine.down, theirs.down))
+        elif mine.up is not None:
+            exchanges[mine.round].append(mine)
+        else:
+            exchanges[mine.round].append(mine._replace(edges=_together(halves, mine.edges, theirs.edges)))
+    longest = max(map(len, exchanges))
+    found = Arrivals(
+        np.ones((rounds + 1, longest, clients, slots), bool),
+        np.ones((rounds + 1, longest, clients), bool),
+        np.ones((rounds + 1, longest, clients), bool),
+    )
+    for r, row in enumerate(exchanges):
+        for t, delivery in enumerate(row):
+            for name in ("edges", "up", "down"):
+                if getattr(delivery, name) is not None:
+                    getattr(found, name)[r, t] = getattr(delivery, name)
+    return found
+
+
+def _together(halves: Sequence[Half], mine: Any, theirs: Any) -> np.ndarray:
+    ids = np.concatenate([half.ids for half in halves])
+    return np.concatenate([mine, theirs])[np.argsort(ids)]

@@ -1,0 +1,164 @@
+"""What the package offers, as strings: nothing is imported until it is used, so that listing costs nothing.
+
+One row a thing: its name, where it lives, one line, and where it comes from. Adding a method touches this table,
+its own file, and one row of the contract test. A thing of your own needs no row: `./mine.py:Mine` and
+`package.module:Mine` are names too, and so is an entry point in the group `coterie.methods` (or `.models`, ...).
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coterie.errors import CoterieError
+from coterie.spec import nearest
+
+__all__ = ["KINDS", "Row", "find", "load", "rows"]
+
+
+class Row(NamedTuple):
+    """One thing that can be chosen by name."""
+
+    name: str
+    target: str
+    summary: str
+    paper: str = ""
+
+
+METHODS = [
+    Row("local", "coterie.methods.local:Local", "training alone, with early stopping for each client"),
+    Row("pooled", "coterie.methods.pooled:Pooled", "all data in one place: the ceiling that reality forbids"),
+    Row("fedavg", "coterie.methods.fedavg:FedAvg", "one model for all, averaged at a hub", "McMahan et al. 2017"),
+    Row(
+        "fedavg-finetuned",
+        "coterie.methods.fedavg_finetuned:FedAvgFinetuned",
+        "the shared model, tuned on each client's own data",
+        "Yu et al. 2020",
+    ),
+    Row("fedprox", "coterie.methods.fedprox:FedProx", "FedAvg whose clients stay near the hub's model", "Li et al. 2020"),
+    Row("ditto", "coterie.methods.ditto:Ditto", "a personal model tied to the shared one", "Li et al. 2021"),
+    Row(
+        "gossip-sgd",
+        "coterie.methods.gossip_sgd:GossipSGD",
+        "average with the neighbours and step, without a hub (D-PSGD, DSGD)",
+        "Lian et al. 2017",
+    ),
+]
+
+DATASETS = [
+    Row("digits", "coterie.data.embedded:Digits", "8x8 handwritten digits, embedded: 1,797 images, 10 classes", "scikit-learn"),
+    Row(
+        "hierarchical-linear",
+        "coterie.data.synthetic:HierarchicalLinear",
+        "regression: clients in clusters around a common centre",
+        "Lyu et al. 2022, section 5",
+    ),
+    Row("planted-groups", "coterie.data.synthetic:PlantedGroups", "Gaussian classes; clients of a group share them"),
+    Row("npz", "coterie.data.files:Npz", "arrays from a .npz file"),
+    Row("csv", "coterie.data.files:Csv", "a CSV table with a column that says whose row it is"),
+    Row("parquet", "coterie.data.files:Parquet", "a Parquet table with a column that says whose row it is"),
+    Row("mnist", "coterie.data.public:Mnist", "28x28 handwritten digits, 70,000 images", "LeCun et al. 1998"),
+    Row("fashion-mnist", "coterie.data.public:FashionMnist", "28x28 pictures of clothes, 70,000 images", "Xiao et al. 2017"),
+    Row("cifar10", "coterie.data.public:Cifar10", "32x32 colour photographs, 10 classes", "Krizhevsky 2009"),
+    Row("cifar100", "coterie.data.public:Cifar100", "32x32 colour photographs, 100 classes in 20", "Krizhevsky 2009"),
+    Row("emnist", "coterie.data.public:Emnist", "28x28 handwritten letters and digits, 814,255 images", "Cohen et al. 2017"),
+    Row("shakespeare", "coterie.data.public:Shakespeare", "next character in the speeches of each role", "McMahan et al. 2017"),
+]
+
+PARTITIONS = [
+    Row("iid", "coterie.data.partition:Iid", "shuffle and deal out equally"),
+    Row("classes", "coterie.data.partition:Classes", "N classes per client, in shards", "Li et al. 2024, non-IID"),
+    Row("groups", "coterie.data.partition:Groups", "groups of clients that share their classes", "Li et al. 2024, non-IID SBM"),
+    Row("dirichlet", "coterie.data.dirichlet:Dirichlet", "label shares drawn from a Dirichlet law", "Terashita and Hara 2023"),
+    Row(
+        "input-clusters",
+        "coterie.data.dirichlet:InputClusters",
+        "Dirichlet labels; each cluster normalises its inputs in its own way",
+        "Terashita and Hara 2023",
+    ),
+    Row("pachinko", "coterie.data.dirichlet:Pachinko", "labels drawn through coarse and fine classes", "Reddi et al. 2021"),
+    Row("dominant", "coterie.data.dirichlet:Dominant", "one label makes up most of a client's data", "Lu et al. 2022"),
+    Row("quantity", "coterie.data.partition:Quantity", "equal labels, unequal amounts of data"),
+    Row("natural", "coterie.data.partition:Natural", "the data say whose sample it is"),
+]
+
+MODELS = [
+    Row("linear", "coterie.models.linear:Linear", "one linear layer: logistic or linear regression"),
+    Row("mlp", "coterie.models.mlp:Mlp", "fully connected layers"),
+    Row("cnn", "coterie.models.cnn:Cnn", "two convolutions and two linear layers", "McMahan et al. 2017"),
+    Row("cnn4", "coterie.models.cnn4:Cnn4", "four convolutions with group norm", "Li et al. 2024"),
+    Row("lstm", "coterie.models.lstm:Lstm", "two LSTM layers that predict the next character", "McMahan et al. 2017"),
+]
+
+GRAPHS = [
+    Row("complete", "coterie.topologies:Complete", "everyone hears everyone"),
+    Row("ring", "coterie.topologies:Ring", "each client hears the ones beside it"),
+    Row("group-ring", "coterie.topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),
+    Row("bipartite", "coterie.topologies:Bipartite", "generalised bipartite: every client of one side hears the other", "Li et al. 2024, C.2"),
+    Row("erdos-renyi", "coterie.topologies:ErdosRenyi", "each pair is joined with a given probability"),
+    Row("k-regular", "coterie.topologies:KRegular", "random; every client has k neighbours"),
+    Row("torus", "coterie.topologies:Torus", "a grid whose borders meet"),
+    Row("star", "coterie.topologies:Star", "everyone hears the first client"),
+    Row("exponential", "coterie.topologies:Exponential", "neighbours at distances 1, 2, 4, 8, ..."),
+    Row("edges", "coterie.topologies:Edges", "any graph of yours, from a file NetworkX reads"),
+]
+
+KINDS = {"methods": METHODS, "datasets": DATASETS, "partitions": PARTITIONS, "models": MODELS, "graphs": GRAPHS}
+
+# Names people type that mean something else here, with what to say.
+EXPLAINED = {
+    "dpsgd": "dpsgd is differentially private SGD everywhere else, so it is not a name here; decentralised parallel SGD "
+    "(D-PSGD) is gossip-sgd with order = 'mix-and-step'",
+    "d-psgd": "D-PSGD is gossip-sgd with order = 'mix-and-step'",
+    "dsgd": "DSGD is gossip-sgd with order = 'step-then-mix'",
+}
+
+
+def rows(kind: str) -> list[Row]:
+    """List what can be chosen: the built-in rows, then those that installed packages offer by entry point."""
+    if kind not in KINDS:
+        raise CoterieError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}{nearest(kind, KINDS)}")
+    offered = importlib.metadata.entry_points(group=f"coterie.{kind}")
+    return KINDS[kind] + [Row(point.name, point.value, "from an installed package") for point in offered]
+
+
+def find(kind: str, name: str) -> Row:
+    """Find a row by name, or raise the sentence that names the nearest one."""
+    table = {row.name: row for row in rows(kind)}
+    if name in table:
+        return table[name]
+    if ":" in name:
+        return Row(name, name, "your own")
+    if name.lower() in EXPLAINED:
+        raise CoterieError(EXPLAINED[name.lower()])
+    guess = nearest(name, table) or f"; choose from {', '.join(table)}"
+    raise CoterieError(f"there is no {kind.removesuffix('s')} called {name!r}{guess}")
+
+
+def load(kind: str, name: str) -> Any:
+    """Import the class behind a name."""
+    module_name, _, attribute = find(kind, name).target.rpartition(":")
+    try:
+        module = _module_from_file(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise CoterieError(f"{name}: {module_name} cannot be imported ({error})") from error
+    if not hasattr(module, attribute):
+        raise CoterieError(f"{name}: {module_name} has no {attribute!r}{nearest(attribute, dir(module))}")
+    return getattr(module, attribute)
+
+
+def _module_from_file(path: str) -> Any:
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise CoterieError(f"{path} is not a file; a method of your own is named FILE.py:CLASS")
+    name = f"coterie_user_{file.stem}_{abs(hash(str(file))):x}"
+    if name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(name, file)
+        assert module_spec is not None
+        assert module_spec.loader is not None
+        module = importlib.util.module_from_spec(module_spec)
+        sys.modules[name] = module
+        module_spec.loader.exec_module(module)
+    return sys.modules[name]

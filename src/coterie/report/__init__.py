@@ -1,0 +1,47 @@
+"""The report: a comparison as one HTML file that opens without network, made to be sent to a colleague.
+
+`content` and `weights` reduce a comparison to the numbers that are drawn, `page` and `sections` write the HTML around
+them, `report.js` draws them with Plotly, which is embedded once.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from coterie.compare import Comparison
+
+__all__ = ["write_report"]
+
+
+def write_report(comparison: "Comparison", path: str | Path) -> Path:
+    """Write the report of a comparison (or of a single run) to an HTML file; returns its path.
+
+    Args:
+        comparison: the results by method, with the clients they belong to.
+        path: the file; a folder that exists gets a `report.html`.
+
+    Returns:
+        The file, at most 10 MB: beyond some hundred clients, plots of single clients are sampled or grouped and say so.
+    """
+    from coterie.checkpoint import durable_write, storage_errors
+    from coterie.report.page import render
+
+    path = Path(path)
+    if path.is_dir():
+        path = path / "report.html"
+    text = render(comparison, plotly_javascript())
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    durable_write(path, text.encode())
+    return path
+
+
+def plotly_javascript() -> str:
+    """Return the plotly.js that comes with the installed Plotly."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise CoterieError("the report needs Plotly; install it with: pip install 'coterie[report]'") from None
+    return get_plotlyjs()

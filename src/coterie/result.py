@@ -1,0 +1,191 @@
+"""What a run gives back: metrics as a DataFrame, personal models, the cooperation graph, the ledger."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import CoterieError
+from coterie.ledger import Ledger
+from coterie.spec import nearest
+from coterie.storage import RunFolder, model_file
+
+__all__ = ["Result"]
+
+
+@dataclasses.dataclass
+class Result:
+    """The outcome of a run.
+
+    Attributes:
+        config: the complete experiment.
+        names: the clients' names.
+        rows: one entry an evaluation: `round` and the metrics of every client `[K]`.
+        ledger: what was sent.
+        graphs: by round, `neighbours`, `present` and `weights [K, D]`; empty where the method has no graph.
+        seconds: wall time in all, in compilation, in the compiled program.
+        best_round: the evaluation whose models are kept (the last, or the best when the run stops early).
+        metric: the name of the score; `higher_is_better` says which way is better.
+    """
+
+    config: dict[str, Any]
+    names: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    ledger: Ledger
+    graphs: dict[int, dict[str, np.ndarray]]
+    seconds: dict[str, float]
+    best_round: int
+    metric: str
+    higher_is_better: bool
+    device: str
+    folder: Path | None = None
+    task: Any = None
+    variables: Any = None  # [K, ...] personal models, on the host
+
+    @property
+    def metrics(self) -> Any:
+        """Return every metric as a DataFrame: one row a client and evaluation."""
+        import pandas as pd
+
+        frames = [pd.DataFrame({"client": self.names, **row}) for row in self.rows]
+        return pd.concat(frames, ignore_index=True)[["round", "client", *_columns(self.rows)]]
+
+    @property
+    def final(self) -> dict[str, np.ndarray]:
+        """Return the metrics of the kept models, `[K]` each."""
+        row = next(row for row in self.rows if row["round"] == self.best_round)
+        return {name: np.asarray(value) for name, value in row.items() if name != "round"}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the leaderboard: mean, standard deviation, worst decile (or client), cost."""
+        score = self.final["test_score"]
+        return {
+            "method": self.config["method"]["name"],
+            "seed": self.config["run"]["seed"],
+            "round": self.best_round,
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "mean": float(score.mean()),
+            "std": float(score.std()),
+            "worst": worst(score, self.higher_is_better),
+            "own_head": float(self.final["test_own_score"].mean()),
+            "bytes_per_client": self.ledger.bytes_per_client(),
+            "seconds": self.seconds,
+            "device": self.device,
+        }
+
+    def index(self, client: str | int) -> int:
+        """Return a client's number from its name."""
+        if isinstance(client, int) and 0 <= client < len(self.names):
+            return client
+        if client in self.names:
+            return self.names.index(str(client))
+        raise CoterieError(f"there is no client {client!r}{nearest(str(client), self.names)}")
+
+    def model(self, client: str | int) -> Any:
+        """Return a client's personal model: a function of a batch of inputs (`.module` is the Equinox module)."""
+        i = self.index(client)
+        if self.variables is None:
+            raise CoterieError("the models of this result are on disk: load one with coterie.load_model(folder, client)")
+        import jax
+
+        return PersonalModel(self.task, jax.tree.map(lambda a: a[i], self.variables))
+
+    def save_models(self, folder: str | Path) -> list[Path]:
+        """Write every client's model as a safetensors file with PyTorch's parameter names; returns the files."""
+        import jax
+
+        from coterie.models.naming import save
+
+        if self.variables is None:
+            raise CoterieError("the models of this result are on disk already")
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for i, name in enumerate(self.names):
+            file = folder / model_file(i, name)
+            params = jax.tree.map(lambda a: a[i], self.variables.params)  # noqa: B023
+            save(file, params, {"client": name, "method": self.config["method"]["name"]})
+            files.append(file)
+        return files
+
+    def weights(self, round: int | None = None) -> np.ndarray:
+        """Return the cooperation weights as a matrix: row i is how client i weighs the others; the diagonal is its own."""
+        held = self._graph_at(round)
+        matrix = np.zeros((len(self.names), len(self.names)))
+        rows = np.repeat(np.arange(len(self.names)), held["neighbours"].shape[1])
+        np.add.at(matrix, (rows, held["neighbours"].ravel()), (held["weights"] * held["present"]).ravel())
+        matrix[np.diag_indices_from(matrix)] = 1 - (matrix.sum(1) - np.diag(matrix))
+        return matrix
+
+    def graph(self, round: int | None = None) -> Any:
+        """Return the cooperation weights as a NetworkX graph: an edge u -> v says v listens to u with that weight."""
+        import networkx as nx
+
+        held = self._graph_at(round)
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.names)
+        for i, k in zip(*np.nonzero(held["present"]), strict=True):
+            graph.add_edge(self.names[held["neighbours"][i, k]], self.names[i], weight=float(held["weights"][i, k]))
+        return graph
+
+    def _graph_at(self, round: int | None) -> dict[str, np.ndarray]:
+        if not self.graphs:
+            name = self.config["method"]["name"]
+            raise CoterieError(f"{name} has no cooperation graph: its clients talk to a hub or to nobody")
+        chosen = max(self.graphs) if round is None else round
+        if chosen not in self.graphs:
+            raise CoterieError(f"there are no weights of round {round}; rounds: {', '.join(map(str, self.graphs))}")
+        return self.graphs[chosen]
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Result":
+        """Read the result of a complete run from its folder, without its models."""
+        folder = RunFolder(path)
+        config = folder.config()
+        if not folder.complete:
+            raise CoterieError(f"{path} is not complete; continue it with `coterie resume {path}`")
+        summary = folder.summary()
+        return cls(
+            config=config,
+            names=tuple(folder.clients()["names"]),
+            rows=folder.lines("metrics.jsonl"),
+            ledger=folder.ledger(),
+            graphs=folder.graphs(),
+            seconds=summary["seconds"],
+            best_round=summary["round"],
+            metric=summary["metric"],
+            higher_is_better=summary["higher_is_better"],
+            device=summary["device"],
+            folder=folder.path,
+        )
+
+
+class PersonalModel:
+    """A client's model: call it on a batch of inputs."""
+
+    def __init__(self, task: Any, variables: Any):
+        self._task, self.variables = task, variables
+
+    @property
+    def module(self) -> Any:
+        """The Equinox module, ready for inference on a single sample."""
+        return self._task.module(self.variables)
+
+    def __call__(self, x: Any) -> np.ndarray:
+        """Return the model's outputs (logits, or predictions) for a batch `x [B, ...]`."""
+        import jax.numpy as jnp
+
+        return np.asarray(self._task.apply(self.variables, jnp.asarray(x))[0])
+
+
+def worst(score: np.ndarray, higher_is_better: bool) -> float:
+    """Return the mean of the worst decile of clients, or below 20 clients the worst client's score."""
+    ordered = np.sort(score) if higher_is_better else np.sort(score)[::-1]
+    count = len(score) // 10 if len(score) >= 20 else 1
+    return float(ordered[:count].mean())
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    return [name for name in rows[0] if name != "round"]

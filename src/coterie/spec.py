@@ -1,0 +1,174 @@
+"""Everything a user can configure is a frozen dataclass whose fields document and check themselves.
+
+A method, a model, a data set, a partition and a graph are all a `spec`: its fields are the keys of the TOML
+section, the arguments of the Python constructor and the rows that `coterie show` prints. No JAX here, so that the
+command line can describe things without paying for its import.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, dataclass_transform
+
+from coterie.errors import CoterieError
+
+__all__ = ["Field", "build", "describe", "nearest", "param", "spec", "to_dict"]
+
+T = TypeVar("T")
+
+
+def param(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    static: bool = False,
+) -> Any:
+    """Declare a field: its default, its meaning in one line, and the range it must lie in.
+
+    `static` marks a real number that shapes the compiled program (a fraction of the clients, say): changing it
+    compiles anew, where other real numbers do not.
+    """
+    limits = {"above": above, "at_least": at_least, "at_most": at_most, "below": below}
+    given = {name: value for name, value in limits.items() if value is not None}
+    metadata = {"help": help, "limits": given, "static": static}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def spec(cls: type[T]) -> type[T]:
+    """Make a frozen, keyword-only dataclass that refuses values of the wrong type or out of range."""
+    check_more = getattr(cls, "__post_init__", None)
+
+    def __post_init__(self: Any) -> None:  # noqa: N807
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = _convert(getattr(self, field.name), hints[field.name], field.name)
+            _check_range(value, field)
+            object.__setattr__(self, field.name, value)
+        if check_more is not None:
+            check_more(self)
+
+    cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    """Return `value` as the annotated type says, or raise the sentence that names the field."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for option in arguments:
+            try:
+                return _convert(value, option, name)
+            except CoterieError:
+                continue
+        raise CoterieError(f"{name} must be {_type_name(hint)}, not {value!r}")
+    if origin is Literal:
+        if value in arguments:
+            return value
+        guess = nearest(str(value), [str(a) for a in arguments])
+        raise CoterieError(f"{name} must be one of {', '.join(map(str, arguments))}, not {value!r}{guess}")
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            value = (value,)
+        return tuple(_convert(item, arguments[0], name) for item in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is types.NoneType:
+        if value is None:
+            return None
+    elif isinstance(hint, type) and isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
+        return value
+    raise CoterieError(f"{name} must be {_type_name(hint)}, not {value!r}")
+
+
+def _check_range(value: Any, field: dataclasses.Field) -> None:
+    limits = field.metadata.get("limits", {})
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if value != value:
+        raise CoterieError(f"{field.name} must be a number, not nan")
+    tests = {
+        "above": (lambda limit: value > limit, "greater than"),
+        "at_least": (lambda limit: value >= limit, "at least"),
+        "at_most": (lambda limit: value <= limit, "at most"),
+        "below": (lambda limit: value < limit, "less than"),
+    }
+    for name, limit in limits.items():
+        passes, words = tests[name]
+        if not passes(limit):
+            raise CoterieError(f"{field.name} must be {words} {limit:g}, not {value:g}")
+
+
+def _type_name(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type_name(a) for a in arguments)
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        return f"list of {_type_name(arguments[0])}"
+    return {"str": "text", "bool": "true or false", "int": "integer", "float": "number", "NoneType": "none"}.get(
+        getattr(hint, "__name__", str(hint)), getattr(hint, "__name__", str(hint))
+    )
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `"; did you mean X?"`, or nothing if no known word is near."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def build(cls: type[T], options: Mapping[str, Any], where: str) -> T:
+    """Construct a spec from a table of a config file; every complaint names the key as `where.key`."""
+    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    for key in options:
+        if key not in known:
+            guess = nearest(key, known)
+            listing = f"; known: {', '.join(known)}" if known else "; it has no settings"
+            raise CoterieError(f"unknown key {where}.{key}{guess or listing}")
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.init and field.default is dataclasses.MISSING and field.name not in options:
+            raise CoterieError(f"{where}.{field.name} is required: {field.metadata.get('help', '')}")
+    try:
+        return cls(**options)
+    except CoterieError as error:
+        raise CoterieError(f"{where}.{error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One setting, as `coterie show` prints it."""
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+def describe(cls: type) -> list[Field]:
+    """List the settings of a spec."""
+    hints = typing.get_type_hints(cls)
+    return [
+        Field(
+            field.name,
+            _type_name(hints[field.name]),
+            "required" if field.default is dataclasses.MISSING else field.default,
+            field.metadata.get("help", ""),
+        )
+        for field in dataclasses.fields(cls)
+        if field.init
+    ]
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Return the settings of a spec as plain values, ready for TOML or JSON (None is left out: TOML has none)."""
+    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if v is not None}
