@@ -23,7 +23,7 @@ class Server:
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):  # noqa: N802
+            def do_GET(self):
                 outer.requests.append(self.path)
                 found = outer.files.get(self.path)
                 if found is None:

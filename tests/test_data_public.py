@@ -90,6 +90,13 @@ class TestIdx:
         with pytest.raises(CoterieError, match="holds no array y_train"):
             Mnist().load()
 
+    def test_another_file_behind_the_address_is_refused(self, data, tmp_path_factory, monkeypatch):
+        mirror = tmp_path_factory.mktemp("mirror")
+        write_four(mirror / "mnist", four_arrays(np.random.default_rng(0)))
+        monkeypatch.setenv("COTERIE_MIRROR", mirror.as_uri())
+        with pytest.raises(CoterieError, match=r"its md5 checksum is .* not f68b3c2dcbeaaa9fbdd348bbdeb94873"):
+            Mnist().load()
+
     def test_offline_and_absent_says_which_file_to_put_where(self, data):
         with pytest.raises(CoterieError) as caught:
             FashionMnist().load()
@@ -234,7 +241,7 @@ class TestEmnist:
             Emnist().load()
 
     def test_unknown_split(self):
-        with pytest.raises(CoterieError, match="split must be one of byclass.*did you mean letters"):
+        with pytest.raises(CoterieError, match=r"split must be one of byclass.*did you mean letters"):
             Emnist(split="letter")
 
 
@@ -266,10 +273,10 @@ class TestShakespeare:
             text.windows({"a": "abcde"}, 5)
 
     def test_plays(self, data):
-        table = 'play,act,scene,speaker,text\nhamlet,0,0,HAM,"To be,\nor"\nlear,1,1,HAM,Nay\nhamlet,0,1,HAM,not\nlear,0,0,,Prologue\n'
+        speeches = 'hamlet,0,0,HAM,"To be,\nor"\nlear,1,1,HAM,Nay\nhamlet,0,1,HAM,not\nlear,0,0,,Prologue\n'
         (data / "text").mkdir()
         with lzma.open(data / "text" / "shakespeare_by_speaker.csv.xz", "wt") as file:
-            file.write(table)
+            file.write(f"play,act,scene,speaker,text\n{speeches}")
         samples = Shakespeare(length=2).load()
         assert samples.kind == "next-character"
         assert samples.owner.tolist() == ["hamlet/HAM"] * 6 + ["lear/HAM"]
@@ -285,9 +292,9 @@ class TestShakespeare:
         assert decode(federation.train.x[0, 0]) == "Good"
 
     def test_absent(self, data):
-        with pytest.raises(CoterieError, match="put shakespeare_by_speaker.csv.xz into"):
+        with pytest.raises(CoterieError, match=r"put shakespeare_by_speaker\.csv\.xz into"):
             Shakespeare(source="plays").load()
-        with pytest.raises(CoterieError, match="put the file tinyshakespeare.txt into"):
+        with pytest.raises(CoterieError, match=r"put the file tinyshakespeare\.txt into"):
             Shakespeare().load()
 
     def test_broken_files(self, data):
@@ -331,6 +338,17 @@ class TestReal:
         federation = load("mnist", "groups", clients=20, groups=5, samples=50)
         assert federation.train.count.tolist() == [45] * 20
         assert federation.test.count[0] == 980 + 1135  # the official test images of 0 and 1
+
+    def test_the_excerpt_is_downloaded_and_has_the_known_checksum(self, tmp_path, monkeypatch):
+        """A folder stands in for the official address; the file must be, to the byte, the one that is known."""
+        content = read_bytes(Path(str(REAL)) / "text" / "tinyshakespeare.txt.xz")
+        (tmp_path / "mirror" / "shakespeare").mkdir(parents=True)
+        (tmp_path / "mirror" / "shakespeare" / "tinyshakespeare.txt").write_bytes(content)
+        monkeypatch.setenv("COTERIE_MIRROR", (tmp_path / "mirror").as_uri())
+        monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "data"))
+        federation = load("shakespeare", clients=10, at_least=20)
+        assert len(federation) == 10
+        assert (tmp_path / "data" / "shakespeare" / "tinyshakespeare.txt").read_bytes() == content
 
     def test_shakespeares_plays_by_role(self):
         federation = load("shakespeare", source="plays", at_least=26, clients=20)

@@ -114,8 +114,11 @@ class Experiment:
         if tables.get("format", FORMAT) != FORMAT:
             raise CoterieError(f"format must be {FORMAT}, not {tables['format']!r}: this file is for another version")
         data_name = tables.get("data", {}).get("name", SECTIONS["data"][1])
-        natural = {} if data_name in ("digits",) or "partition" in tables else _natural_partition(data_name)
-        completed = {**DEFAULTS.get(data_name, {}), **natural, **tables}
+        usual = DEFAULTS.get(data_name) or _natural_partition(data_name)
+        completed = {**usual, **tables}
+        for section, table in usual.items():
+            if section in tables and "name" not in tables[section]:
+                completed[section] = {**table, **tables[section]}  # `clients = 10` alone changes nothing else
         parts = {section: _part(section, completed.get(section, {})) for section in SECTIONS}
         from coterie.models.augment import Augment
 

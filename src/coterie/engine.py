@@ -94,11 +94,20 @@ class Training:
         graph: who hears whom (`Graph.empty` for methods without neighbours).
         weights: `[K, D]` mixing weights of the graph.
         seed: everything random is drawn from (seed, round, client id).
+        ids: the id of the client in each row of the federation; default 0, 1, 2, ...
     """
 
-    def __init__(self, engine: Engine, method: Method, graph: Graph, weights: np.ndarray, seed: int):
+    def __init__(
+        self,
+        engine: Engine,
+        method: Method,
+        graph: Graph,
+        weights: np.ndarray,
+        seed: int,
+        ids: np.ndarray | None = None,
+    ):
         self.engine, self.task, self.method = engine, engine.task, method
-        self._tables = engine.put(make_tables(graph, weights, dtype=np.dtype(engine.task.dtype).type))
+        self._tables = engine.put(make_tables(graph, weights, ids, dtype=np.dtype(engine.task.dtype).type))
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
 
     def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:

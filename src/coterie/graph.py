@@ -63,7 +63,8 @@ class Graph:
             raise CoterieError(f"an edge names a client that does not exist; ids are 0..{clients - 1}")
         _refuse_huge(clients, 0)
         other = hearing != heard
-        rows, columns = np.divmod(np.unique(hearing[other] * clients + heard[other]), clients)
+        keys = np.sort(hearing[other] * clients + heard[other])
+        rows, columns = np.divmod(keys[np.diff(keys, prepend=-1) > 0], clients)  # np.unique hashes: ten times slower
         return cls(*_table(rows, columns, clients))
 
     @classmethod

@@ -23,9 +23,21 @@ from coterie import registry
 from coterie.checkpoint import durable_write, storage_errors
 from coterie.config import FORMAT, SECTIONS, Experiment, _toml_value, dump_toml, read_toml
 from coterie.errors import CoterieError
+from coterie.result import Result
 from coterie.spec import build, param, spec, to_dict
+from coterie.storage import RunFolder
 
-__all__ = ["DEFAULT_METHODS", "SHARED", "Entry", "Lineup", "entry_of", "repeat_command", "variant"]
+__all__ = [
+    "DEFAULT_METHODS",
+    "SHARED",
+    "ComparisonFolder",
+    "Entry",
+    "Lineup",
+    "differences",
+    "entry_of",
+    "repeat_command",
+    "variant",
+]
 
 DEFAULT_METHODS = ("local", "fedavg", "fedavg-finetuned", "fedprox", "ditto", "gossip-sgd", "pooled")
 SHARED = ("lr", "momentum", "weight_decay", "batch_size", "epochs", "steps")  # fair only when equal for all methods
@@ -144,9 +156,14 @@ def repeat_command(experiment: Experiment, entries: Sequence[Entry], seeds: int)
         if section != "method":
             words += _set(section, chosen | _changed(part.spec))
     words += _set("augment", _changed(experiment.augment)) + _set("run", _changed(experiment.run))
-    for entry in entries:
+    settings = [variant(experiment, entry).method.spec for entry in entries]
+    held = {key: [getattr(each, key) for each in settings if hasattr(each, key)] for key in SHARED}
+    changed = [_changed(each) for each in settings]
+    shared = {k: v[0] for k, v in held.items() if all(x == v[0] for x in v) and any(k in each for each in changed)}
+    words += _set("method", shared)
+    for entry, chosen in zip(entries, changed, strict=True):
         renamed = {"name": entry.name} if entry.label != _label(entry.name) else {}
-        words += _set(f"methods.{entry.label}", renamed | _changed(variant(experiment, entry).method.spec))
+        words += _set(f"methods.{entry.label}", renamed | {k: v for k, v in chosen.items() if k not in shared})
     return shlex.join(words)
 
 
@@ -180,7 +197,7 @@ class ComparisonFolder:
         common = {section: dict(table) for section, table in config.items() if section not in ("format", "method")}
         if self.exists():
             held = {key: table for key, table in self.read().items() if key in common}
-            for name, here, there in _differences(common, held):
+            for name, here, there in differences(common, held):
                 raise CoterieError(
                     f"{self.path} holds another comparison: {name} is {there!r} there and {here!r} here; "
                     "choose another --out or remove the folder"
@@ -198,8 +215,22 @@ class ComparisonFolder:
         """Return the tables of the file."""
         return read_toml(self.path / FILE)
 
+    def results(self) -> list[tuple[str, Result]]:
+        """Return every run with its label, in the order they were asked for."""
+        tables = self.read()
+        first = tables["run"]["seed"]
+        places = [
+            (label, self.run(label, seed))
+            for label in tables["compare"]["methods"]
+            for seed in range(first, first + tables["compare"]["seeds"])
+        ]
+        for _, place in places:
+            if not RunFolder(place).complete:
+                raise CoterieError(f"{self.path} is not complete; continue it with `coterie resume {self.path}`")
+        return [(label, Result.read(place)) for label, place in places]
 
-def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """List the keys that differ, as (section.key, ours, theirs)."""
     flat = [{(s, k): v for s, table in tables.items() for k, v in table.items()} for tables in (ours, theirs)]
     keys = sorted(flat[0].keys() | flat[1].keys())

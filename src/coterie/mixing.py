@@ -12,14 +12,12 @@ import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.graph import Graph
-from coterie.spec import nearest
 
 __all__ = [
     "check_stable",
     "laplacian",
     "lazy_metropolis",
     "metropolis",
-    "mixing_weights",
     "spectrum",
     "step_size_bound",
     "weight_matrix",
@@ -54,14 +52,6 @@ def laplacian(graph: Graph, step: float | None = None) -> Weights:
     if not 0 < step < np.inf:
         raise CoterieError(f"step must be a number greater than 0, not {step:g}")
     return graph.present * float(step), 1.0 - step * graph.degree
-
-
-def mixing_weights(graph: Graph, rule: Literal["metropolis", "lazy-metropolis", "laplacian"]) -> np.ndarray:
-    """Return the slot weights `[K, D]` of a named rule; what they leave of one is the client's own weight."""
-    rules = {"metropolis": metropolis, "lazy-metropolis": lazy_metropolis, "laplacian": laplacian}
-    if rule not in rules:
-        raise CoterieError(f"weights must be one of {', '.join(rules)}, not {rule!r}{nearest(rule, rules)}")
-    return rules[rule](graph)[0]
 
 
 def weight_matrix(slot_weights: np.ndarray, self_weight: np.ndarray, graph: Graph) -> Any:
@@ -119,7 +109,7 @@ def step_size_bound(lambda_min: float, smoothness: float = 1.0) -> float:
 def _require_symmetric(graph: Graph) -> None:
     if not graph.symmetric:
         raise CoterieError(
-            "mixing weights need an undirected graph; add the missing directions, so that everyone is heard by those it hears"
+            "mixing weights need an undirected graph; add the missing directions: who hears someone must be heard by it"
         )
 
 

@@ -58,6 +58,42 @@ class Job:
             federation, task, experiment.method.spec, graph, weights, experiment.run, experiment.to_dict()
         )
 
+    @classmethod
+    def from_objects(
+        cls,
+        federation: Federation,
+        model: Any = "mlp",
+        method: Any = "fedavg",
+        *,
+        graph: Any = "exponential",
+        personal: tuple[str, ...] = (),
+        augment: Augment | None = None,
+        **settings: Any,
+    ) -> "Job":
+        """Make a job of what was passed from Python (the arguments are those of `run`)."""
+        chosen = build(RunSettings, settings, "run")
+        augment = augment or Augment()
+        parts = {"model": model, "method": method}
+        named = {key: _part(key, {"name": value}) for key, value in parts.items() if isinstance(value, str)}
+        specs = {key: named[key].spec if key in named else value for key, value in parts.items()}
+        if not isinstance(graph, str | Graph) and hasattr(graph, "adjacency"):
+            graph = Graph.from_networkx(graph)
+        graph_part = _part("graph", {"name": graph}) if isinstance(graph, str) else graph
+        if hasattr(graph_part, "build"):
+            graph_part = dataclasses.replace(_part("graph", {}), name=type(graph).__name__, spec=graph)
+        task = _task(federation, specs["model"], personal, augment, chosen)
+        table, weights = make_graph(specs["method"], graph_part, len(federation))
+        config = {
+            "format": 1,
+            "data": {"name": "in-memory", "digest": _digest(federation)},
+            "model": {"name": _name_of("model", model), "personal": list(personal), **_settings_of(specs["model"])},
+            "method": {"name": _name_of("method", method), **_settings_of(specs["method"])},
+            "graph": {"name": "given", "edges": table.edges()} if isinstance(graph_part, Graph) else graph_part.to_dict(),
+            "augment": to_dict(augment),
+            "run": to_dict(chosen),
+        }
+        return cls(federation, task, specs["method"], table, weights, chosen, config)
+
 
 def load_federation(experiment: Experiment) -> Federation:
     """Load the data of an experiment and share them out."""
@@ -132,29 +168,10 @@ def run(
     Returns:
         The result: metrics, personal models, graph, ledger. A folder that holds a part of this very run is continued.
     """
-    chosen = build(RunSettings, {"rounds": rounds, "seed": seed, **settings}, "run")
-    augment = augment or Augment()
-    parts = {"model": model, "method": method}
-    named = {key: _part(key, {"name": value}) for key, value in parts.items() if isinstance(value, str)}
-    specs = {key: named[key].spec if key in named else value for key, value in parts.items()}
-    if not isinstance(graph, str | Graph) and hasattr(graph, "adjacency"):
-        graph = Graph.from_networkx(graph)
-    graph_part = _part("graph", {"name": graph}) if isinstance(graph, str) else graph
-    if hasattr(graph_part, "build"):
-        graph_part = dataclasses.replace(_part("graph", {}), name=type(graph).__name__, spec=graph)
-    task = _task(federation, specs["model"], personal, augment, chosen)
-    table, weights = make_graph(specs["method"], graph_part, len(federation))
-    config = {
-        "format": 1,
-        "data": {"name": "in-memory", "digest": _digest(federation)},
-        "model": {"name": _name_of("model", model), "personal": list(personal), **_settings_of(specs["model"])},
-        "method": {"name": _name_of("method", method), **_settings_of(specs["method"])},
-        "graph": {"name": "given", "edges": table.edges()} if isinstance(graph_part, Graph) else graph_part.to_dict(),
-        "augment": to_dict(augment),
-        "run": to_dict(chosen),
-    }
-    job = Job(federation, task, specs["method"], table, weights, chosen, config)
-    return execute(job, out=out, device=device, progress=progress)
+    place = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
+    options = {"rounds": rounds, "seed": seed, **settings}
+    job = Job.from_objects(federation, model, method, graph=graph, personal=personal, augment=augment, **options)
+    return execute(job, out=out, device=place, progress=progress)
 
 
 def resume(path: str | Path, device: str | Device = "auto", progress: Progress | None = None) -> Result:
@@ -163,7 +180,8 @@ def resume(path: str | Path, device: str | Device = "auto", progress: Progress |
     config = folder.config()
     if config["data"]["name"] == "in-memory":
         raise CoterieError(f"{path} was started with data from Python: call coterie.run with the same data and out={path!s}")
-    return execute(Job.of(Experiment.from_dict(config)), out=path, device=device, progress=progress)
+    place = device if isinstance(device, Device) else choose_device(device)
+    return execute(Job.of(Experiment.from_dict(config)), out=path, device=place, progress=progress)
 
 
 def execute(
@@ -179,13 +197,13 @@ def execute(
     if out is not None:
         folder = RunFolder(out)
         folder.create(job.config, job.federation)
+        if folder.complete:
+            return Result.read(folder.path)
     with precision(job.settings.precision):
         if engine is None:
             place = device if isinstance(device, Device) else choose_device(device)
             plan = plan_for(job.task, len(job.federation), place, job.settings.mode, job.settings.chunk)
             engine = Engine(job.task, job.federation, place, plan)
-        if folder is not None and folder.complete:
-            return Result.read(folder.path)
         return _Loop(job, engine, folder, progress or (lambda *_: None)).run()
 
 

@@ -24,7 +24,7 @@ from coterie.config import dump_toml, read_toml
 from coterie.errors import CoterieError
 from coterie.ledger import Ledger
 
-__all__ = ["RunFolder", "model_file"]
+__all__ = ["RunFolder", "about_clients", "model_file"]
 
 
 class RunFolder:
@@ -40,17 +40,22 @@ class RunFolder:
         if self.exists():
             self.check_same(config)
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not self._only_begun():
             raise CoterieError(f"{self.path} exists and is not the folder of a run; choose another --out")
         with storage_errors(self.path):
             for name in ("graph", "ledger", "checkpoints"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-        durable_write(self.path / "clients.json", json.dumps(_about_clients(federation)).encode())
+        durable_write(self.path / "clients.json", json.dumps(about_clients(federation)).encode())
         durable_write(self.path / "config.toml", dump_toml(config).encode())
 
     def exists(self) -> bool:
         """Whether this is the folder of a run."""
         return (self.path / "config.toml").is_file()
+
+    def _only_begun(self) -> bool:
+        """Whether there is nothing but what a run leaves that was killed while it made its folder."""
+        begun = {"graph", "ledger", "checkpoints", "clients.json", "clients.json.tmp", "config.toml.tmp"}
+        return self.path.is_dir() and all(file.name in begun for file in self.path.iterdir())
 
     def check_same(self, config: dict[str, Any]) -> None:
         """Refuse to continue a run with another experiment, naming the first key that differs."""
@@ -153,7 +158,8 @@ def model_file(index: int, name: str) -> str:
     return f"{index:05d}-{slug}.safetensors"
 
 
-def _about_clients(federation: Federation) -> dict[str, Any]:
+def about_clients(federation: Federation) -> dict[str, Any]:
+    """Return names, sizes, labels and groups of the clients, as plain values."""
     return {
         "names": list(federation.names),
         "kind": federation.kind,

@@ -1,7 +1,8 @@
 """Local training: stochastic gradient descent of one client on its own samples, shared by all methods.
 
-A minibatch comes only from the client's own samples. `epochs` counts passes over them (a fresh order each, the last
-batch may be short); `steps` counts minibatches drawn with replacement instead.
+A minibatch comes only from the client's own samples. `epochs` counts passes over them, a fresh order each: 62 samples
+in batches of at most 10 make 7 steps of 8 or 9 (six tens and a noisy pair would throw small clients off course).
+`steps` counts minibatches drawn with replacement instead.
 """
 
 from collections.abc import Callable
@@ -99,8 +100,9 @@ class LocalSGD:
             order = jnp.argsort(rank)
 
             def one_step(t: jax.Array, carry: tuple) -> tuple:
-                place = t * size + jnp.arange(size)
-                return step(carry, order[place], place < data.count, jax.random.fold_in(step_key, t))
+                place = t * data.count // own_steps + jnp.arange(size)
+                mask = place < (t + 1) * data.count // own_steps
+                return step(carry, order[place], mask, jax.random.fold_in(step_key, t))
 
             return lax.fori_loop(0, own_steps, one_step, carry)
 

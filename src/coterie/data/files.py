@@ -4,6 +4,7 @@ Class labels may be any numbers or words; they are numbered in sorted order. Num
 a regression, unless `kind` says otherwise.
 """
 
+import abc
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,7 +100,7 @@ class Npz:
 
 
 @spec
-class Table:
+class Table(abc.ABC):
     """What CSV and Parquet tables have in common; every column without a role is an input."""
 
     path: str = param(help="the file")
@@ -109,7 +110,9 @@ class Table:
     group: str | None = param(None, "the column with the client's known group")
     drop: tuple[str, ...] = param((), "columns that are not used")
     kind: Literal["auto", "classification", "regression"] = param("auto", "what is predicted")
-    standardise: bool = param(True, "bring number columns to mean 0, standard deviation 1 (see the documentation)")
+    standardise: bool = param(
+        True, "bring number columns to mean 0, deviation 1 over the rows marked train (all rows without split)"
+    )
 
     def load(self) -> Samples:
         """Read the table.
@@ -154,8 +157,9 @@ class Table:
             about=path.name,
         )
 
+    @abc.abstractmethod
     def _read(self, path: Path) -> Any:
-        raise NotImplementedError
+        """Read the file into a pandas table."""
 
     def _features(self, table: Any, names: list[str], ready: np.ndarray | None, path: Path) -> np.ndarray:
         from pandas.api import types

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.clients import Federation, stack
+from coterie.clients import Federation, Split
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
@@ -85,19 +85,21 @@ class Splits:
             groups: the clients' groups.
         """
         names = tuple(names) if names is not None else tuple(f"client-{i}" for i in range(len(rows)))
-        train, validation, test = [], [], []
+        train: list[np.ndarray] = []
+        validation: list[np.ndarray] = []
+        test: list[np.ndarray] = []
+        validated = pool.ready is not None and bool(np.any(pool.ready == "validation"))
         for client, (name, own) in enumerate(zip(names, rows, strict=True)):
             given = None if tests is None else tests[client]
-            parts = self._parts(pool, np.asarray(own, np.int64), given, rng, name)
-            train.append((pool.x[parts[0]], pool.y[parts[0]]))
-            validation.append((pool.x[parts[1]], pool.y[parts[1]]))
-            x, y = (pool.x, pool.y) if tests is None or pool.test is None else pool.test
-            test.append((x[parts[2]], y[parts[2]]))
+            parts = self._parts(pool, np.asarray(own, np.int64), given, validated, rng, name)
+            for rows_of, part in zip((train, validation, test), parts, strict=True):
+                rows_of.append(part)
+        test_pool = (pool.x, pool.y) if tests is None or pool.test is None else pool.test
         return Federation(
             names=names,
-            train=stack(train),
-            validation=stack(validation),
-            test=stack(test),
+            train=_gathered(pool.x, pool.y, train),
+            validation=_gathered(pool.x, pool.y, validation),
+            test=_gathered(*test_pool, test),
             kind=pool.kind,
             classes=pool.classes,
             groups=groups,
@@ -107,9 +109,18 @@ class Splits:
         )
 
     def _parts(
-        self, pool: Samples, own: np.ndarray, given: np.ndarray | None, rng: np.random.Generator, name: str
+        self,
+        pool: Samples,
+        own: np.ndarray,
+        given: np.ndarray | None,
+        validated: bool,
+        rng: np.random.Generator,
+        name: str,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Divide one client's samples: positions of train, validation (in the pool) and test (in its own pool)."""
+        """Divide one client's samples: positions of train, validation (in the pool) and test (in its own pool).
+
+        `given` are its official test samples, if any; `validated` says that the source marks validation samples.
+        """
         marked, ready = None if pool.ready is None else pool.ready[own], own[:0]
         if marked is not None:
             learn, test, ready = own[marked == "train"], own[marked == "test"], own[marked == "validation"]
@@ -137,7 +148,7 @@ class Splits:
             test = test[_spread(test, labels, self.test_samples, pool.kind, rng)]
         if self.samples is not None and len(learn) > self.samples:
             learn = learn[_spread(learn, pool.y, self.samples, pool.kind, rng)]
-        if pool.ready is not None and np.any(pool.ready == "validation"):
+        if validated:
             return learn, ready, test
         # the share refers to all of a client's samples, of which an own test set has already taken its part
         share = self.validation if given is not None or marked is not None else self.validation / (1 - self.test)
@@ -153,6 +164,19 @@ class Splits:
         taken = np.zeros(len(rows), bool)
         taken[_spread(rows, pool.y, size, pool.kind, rng)] = True
         return rows[~taken], rows[taken]
+
+
+def _gathered(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Split:
+    """Gather each client's rows into padded arrays; one client at a time, so that images are in memory only once."""
+    count = np.array([len(part) for part in parts], np.int32)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        out = np.zeros((len(parts), max(1, int(count.max())), *values.shape[1:]), values.dtype)
+        for row, part in zip(out, parts, strict=True):
+            row[: len(part)] = values[part]
+        return out
+
+    return Split(padded(x), padded(y), count)
 
 
 def _part(size: int, share: float) -> int:

@@ -20,7 +20,7 @@ def write_report(comparison: "Comparison", path: str | Path) -> Path:
 
     Args:
         comparison: the results by method, with the clients they belong to.
-        path: the file; a folder that exists gets a `report.html`.
+        path: the file; its folder is made where it is missing.
 
     Returns:
         The file, at most 10 MB: beyond some hundred clients, plots of single clients are sampled or grouped and say so.
@@ -29,8 +29,6 @@ def write_report(comparison: "Comparison", path: str | Path) -> Path:
     from coterie.report.page import render
 
     path = Path(path)
-    if path.is_dir():
-        path = path / "report.html"
     text = render(comparison, plotly_javascript())
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "percent": metric == "accuracy",
         "higher_is_better": board[0]["higher_is_better"],
         "baseline": comparison.baseline,
-        "chosen": chosen_method(board, comparison.baseline),
+        "chosen": chosen_method(comparison),
         "methods": [
             {key: row[key] for key in ("method", "ceiling", "mean", "bytes_per_client")} | {"color": i}
             for i, row in enumerate(board)
@@ -57,11 +57,13 @@ def content(comparison: "Comparison") -> dict[str, Any]:
     return _plain(found)
 
 
-def chosen_method(board: list[dict[str, Any]], baseline: str | None) -> str:
+def chosen_method(comparison: "Comparison") -> str:
     """Return the best method that is neither the ceiling nor training alone (or the best there is)."""
+    board = comparison.leaderboard()
     sign = 1 if board[0]["higher_is_better"] else -1
     open_to_choice = [row for row in board if not row["ceiling"]] or board
-    cooperating = [row for row in open_to_choice if row["method"] != baseline] or open_to_choice
+    alone = {name for name, results in comparison.results.items() if results[0].config["method"]["name"] == "local"}
+    cooperating = [row for row in open_to_choice if row["method"] not in alone] or open_to_choice
     return max(cooperating, key=lambda row: sign * row["mean"])["method"]
 
 

@@ -49,8 +49,10 @@ def opening(comparison: "Comparison", data: dict[str, Any]) -> str:
         facts.insert(1, ("classes", count_text(clients["classes"])))
     listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     about = f'<p class="about">{escape(clients["about"])}</p>' if clients.get("about") else ""
+    answer, colon, detail = comparison.verdict().partition(": ")
+    spoken = escape(answer + colon) + (f'<span class="detail">{escape(detail)}</span>' if detail else "")
     return (
-        f'<header><h1>{_question(comparison)}</h1><p class="verdict">{escape(comparison.verdict())}</p>{about}'
+        f'<header><h1>{_question(comparison)}</h1><p class="verdict">{spoken}</p>{about}'
         f'<dl class="facts">{listed}</dl></header>'
     )
 
@@ -61,7 +63,7 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
     metric = board[0]["metric"]
     unit = ", points" if metric == "accuracy" else ""
     name = METRIC_NAMES.get(metric, metric)
-    heads = [("method", "text"), (f"mean {name}", ""), ("± over clients", ""), (escape(board[0]["worst_label"]), "")]
+    heads = [("method", "text"), (f"mean {name}", ""), ("std over clients", ""), (escape(board[0]["worst_label"]), "")]
     if comparison.baseline:
         heads += [("beat training alone", ""), (f"mean gain{unit}", "")]
     heads += [("bytes per client", ""), ("seconds", "")]
@@ -79,7 +81,7 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
             error = gain_text(row["gain_error"], metric).lstrip("+")
             around = f' <small>± {error}</small>' if gain is not None and error != "–" else ""
             cells.append((beat, "–" if beat is None else f"{count_text(beat)} of {count_text(row['clients'])}"))
-            cells.append((gain, f'<span class="{_sign(gain)}">{gain_text(gain, metric)}</span>{around}'))
+            cells.append((gain, _gain(gain, metric) + around))
         cells += [(row["bytes_per_client"], bytes_text(row["bytes_per_client"])), (row["seconds"], f"{row['seconds']:.1f}")]
         tag = ""
         if row["ceiling"]:
@@ -89,7 +91,10 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
         kind = ' class="ceiling"' if row["ceiling"] else ' class="best"' if row["method"] == data["chosen"] else ""
         first = f'<th scope="row" data-value="{i}"><i class="dot" data-method="{escape(row["method"])}"></i>'
         rows.append(f"<tr{kind}>{first}{escape(row['method'])}{tag}</th>{''.join(map(_cell, cells))}</tr>")
-    explained = ["The standard deviation and the worst are over clients, after a mean over seeds."]
+    explained = ["Every client counts once: its score is a mean over seeds."]
+    if comparison.baseline:
+        explained.append("Behind ± stands the standard error of the gain over clients.")
+    explained.append("Seconds are those of one run, compiling aside.")
     if any(row["ceiling"] for row in board):
         explained.append("The ceiling trains on all data in one place, which these clients cannot do.")
     notes = " ".join(explained)
@@ -150,7 +155,7 @@ def worst(comparison: "Comparison", data: dict[str, Any]) -> str:
             cells = [(row["score"], f"<strong>{score_text(row['score'], metric)}</strong>")]
             if with_gain:
                 cells.append((row["alone"], score_text(row["alone"], metric)))
-                cells.append((row["gain"], f'<span class="{_sign(row["gain"])}">{gain_text(row["gain"], metric)}</span>'))
+                cells.append((row["gain"], _gain(row["gain"], metric)))
             cells.append((row["samples"], count_text(row["samples"])))
             cells += [(row["group"], escape(str(row["group"])))] if with_group else []
             labels = f'<td class="text">{escape(row["labels"])}</td>' if with_labels else ""
@@ -180,9 +185,12 @@ def weights(comparison: "Comparison", data: dict[str, Any]) -> str:
 def cost(comparison: "Comparison", data: dict[str, Any]) -> str:
     """Return the place of bytes against score."""
     name = data["metric_name"]
+    methods = [escape(row["method"]) for row in data["methods"]]
+    key = "".join(f'<span><i class="dot" data-method="{method}"></i>{method}</span>' for method in methods)
     return (
         f"<p>What a client has sent and received (mean over clients, logarithmic) and the {name} it had by then; the "
         "large marker is the end of the run. Methods that send nothing are drawn as a line.</p>"
+        + f'<div class="key">{key}</div>'
         + _figure("bytes-plot", f"{name} against bytes per client")
         + '<p class="note">The hub is priced as one model up and one down per participating client.</p>'
     )
@@ -212,7 +220,7 @@ def repeat(comparison: "Comparison", data: dict[str, Any]) -> str:
         words = f"seed {seeds}" if len(results) == 1 else f"seeds {seeds}; the first is shown"
         text = escape(dump_toml(_shortened(results[0].config)))
         parts.append(f"<details><summary>{escape(method)} <small>{words}</small></summary><pre>{text}</pre></details>")
-    heads = [("method", "text"), ("seed", ""), ("device", "text"), ("seconds in all", ""), ("compiling", ""), ("in the program", "")]
+    heads = [("method", "text"), ("seed", ""), ("device", "text"), ("in all", ""), ("compiling", ""), ("in the program", "")]
     rows = []
     for method, results in comparison.results.items():
         for result in results:
@@ -252,8 +260,11 @@ def _cell(cell: tuple[Any, str]) -> str:
     return f'<td data-value="{"" if value is None else escape(str(value))}">{words}</td>'
 
 
-def _sign(value: float | None) -> str:
-    return "" if value is None or value == 0 else "gain" if value > 0 else "loss"
+def _gain(value: float | None, metric: str) -> str:
+    """Return a gain in its colour; one that is written as zero has none."""
+    text = gain_text(value, metric)
+    kind = {"+": "gain", "−": "loss"}.get(text[0], "")
+    return f'<span class="{kind}">{text}</span>' if kind else text
 
 
 def _figure(name: str, label: str, caption: str = "") -> str:

@@ -1,0 +1,106 @@
+"""What a person sees while runs go on and when they have ended: progress bars (plain lines where there is no terminal),
+the leaderboard and the verdict.
+"""
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+__all__ = ["Screen", "human_bytes", "print_leaderboard"]
+
+MANY_RUNS = 25  # beyond, a finished run's bar makes room for the next
+
+
+class Screen:
+    """Shows how runs go, and remembers how far they came.
+
+    Args:
+        console: where to show it.
+        runs: how many runs there will be; more than one get a bar for all of them.
+    """
+
+    def __init__(self, console: Console, runs: int = 1):
+        self.console, self.runs = console, runs
+        self.round = 0
+        self._bars: dict[tuple[str, int], Any] = {}
+        self._progress: Progress | None = None
+        self._all: Any = None
+
+    def __enter__(self) -> "Screen":
+        if self.console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._progress = Progress(*columns, TextColumn("{task.fields[score]}"), console=self.console)
+            self._progress.start()
+            if self.runs > 1:
+                self._all = self._progress.add_task("all runs", total=self.runs, score="")
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def tell(self, label: str, seed: int, stage: str, number: int, rounds: int, metrics: dict[str, Any]) -> None:
+        """Take one event of a run (see `coterie.compare.Progress`)."""
+        if stage == "note":
+            self.console.print(f"note: {metrics['note']}", markup=False)
+            return
+        self.round = number
+        score = f"score {float(metrics['test_score'].mean()):.4f}" if "test_score" in metrics else ""
+        if self._progress is not None:
+            self._draw(label, seed, stage, number, rounds, score)
+        elif stage == "read":
+            self.console.print(f"{label} seed {seed}: complete already, {score}", markup=False, soft_wrap=True)
+        elif stage == "end" or (stage == "round" and self.runs == 1):
+            self.console.print(f"{label} seed {seed}: round {number} of {rounds}, {score}", markup=False, soft_wrap=True)
+
+    def _draw(self, label: str, seed: int, stage: str, number: int, rounds: int, score: str) -> None:
+        assert self._progress is not None
+        key = (label, seed)
+        if key not in self._bars:
+            self._bars[key] = self._progress.add_task(escape(f"{label} seed {seed}"), total=rounds, score="")
+        ended = stage in ("end", "read")
+        self._progress.update(self._bars[key], completed=rounds if ended else number, score=score)
+        if ended and self._all is not None:
+            self._progress.advance(self._all)
+            if self.runs > MANY_RUNS:
+                self._progress.update(self._bars[key], visible=False)
+
+
+def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Print one line a method."""
+    first = rows[0]
+    percent = first["metric"] == "accuracy"
+    title = f"mean {first['metric']}" + ("" if first["higher_is_better"] else " (lower is better)")
+    compared = any(row["beat_alone"] is not None for row in rows)
+    heads = ["method", title, "std", first["worst_label"], *(["beat alone"] if compared else [])]
+    table = Table(*heads, "bytes per client", "seconds", header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+
+    def number(value: float) -> str:
+        return f"{100 * value:.1f} %" if percent else f"{value:.4g}"
+
+    for row in rows:
+        if row["ceiling"]:
+            table.add_section()
+        beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']} of {row['clients']}"
+        cells = [escape(row["method"]), number(row["mean"]), number(row["std"]), number(row["worst"])]
+        cells += [beat] if compared else []
+        table.add_row(*cells, human_bytes(row["bytes_per_client"]), f"{row['seconds']:.1f}")
+    console.print(table)
+    for row in rows:
+        if row["ceiling"]:
+            console.print(f"{row['method']} is the ceiling: needs all data in one place", markup=False)
+
+
+def human_bytes(count: float) -> str:
+    """Write a number of bytes for a person."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,252 @@
+"""`coterie run`, `compare`, `resume` and `report`: the commands that train, and the report of what they left."""
+
+import contextlib
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.errors import CoterieError
+
+__all__ = ["compare", "report", "resume", "run"]
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change a setting, for example method.lr=0.1; repeatable."),
+]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Seed = Annotated[int | None, typer.Option(help="Everything random in training is drawn from it.")]
+Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
+Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
+Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
+
+
+def run(
+    experiment: Annotated[Path, typer.Argument(help="The experiment, a TOML file.")],
+    changes: Set = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    out: Out = None,
+    where: Where = "auto",
+    preallocate: Preallocate = False,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment."""
+    from coterie.config import Experiment, read_toml
+
+    given = {"run": {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}}
+    tables = _changed(read_toml(experiment), given, changes)
+    chosen = Experiment.from_dict(_for_one_run(tables))
+    name = chosen.method.name.rpartition(":")[2]
+    data = chosen.data.name.rpartition(":")[2]
+    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
+    console = _console(as_json)
+    device = _device(where, preallocate, console)
+    from coterie.run import Job, execute
+    from coterie.storage import RunFolder
+
+    with _screen(console, folder) as screen:
+        tell = _for_run(screen, name, chosen.run.seed)
+        if RunFolder(folder).complete:
+            console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
+        result = execute(Job.of(chosen), out=folder, device=device, progress=tell)
+    _show_run(result, folder, console, as_json)
+
+
+def compare(
+    experiment: Annotated[Path | None, typer.Argument(help="An experiment, a TOML file; without one: digits.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods with commas between; FILE.py:CLASS is one, too.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each method, with different seeds.")] = None,
+    rounds: Rounds = None,
+    out: Out = None,
+    data: Annotated[str | None, typer.Option(help="A data set by name (coterie list datasets).")] = None,
+    partition: Annotated[str | None, typer.Option(help="A partition by name (coterie list partitions).")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model by name (coterie list models).")] = None,
+    changes: Set = None,
+    where: Where = "auto",
+    preallocate: Preallocate = False,
+    as_json: Json = False,
+) -> None:
+    """Compare methods: would cooperation help these clients?"""
+    from coterie.config import read_toml
+    from coterie.lineup import Lineup
+
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    flags = {
+        "data": {"name": data},
+        "partition": {"name": partition, "clients": clients},
+        "model": {"name": model},
+        "run": {"rounds": rounds},
+        "compare": {"methods": names, "seeds": seeds},
+    }
+    given = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
+    lineup = Lineup.from_dict(_changed(read_toml(experiment) if experiment else {}, given, changes))
+    _compare(lineup, out or Path("comparison"), where, preallocate, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
+    where: Where = "auto",
+    preallocate: Preallocate = False,
+    as_json: Json = False,
+) -> None:
+    """Continue a run or a comparison that was stopped."""
+    from coterie.lineup import ComparisonFolder, Lineup
+
+    held = ComparisonFolder(folder)
+    if held.exists():
+        tables = held.read()
+        if tables["data"]["name"] == "in-memory":
+            raise CoterieError(f"{folder} was started with data from Python: call coterie.compare again with the same data")
+        _compare(Lineup.from_dict(tables), folder, where, preallocate, as_json)
+        return
+    from coterie.storage import RunFolder
+
+    config = RunFolder(folder).config()
+    console = _console(as_json)
+    device = _device(where, preallocate, console)
+    from coterie.run import resume as resume_run
+
+    with _screen(console, folder) as screen:
+        tell = _for_run(screen, config["method"]["name"].rpartition(":")[2], config["run"]["seed"])
+        result = resume_run(folder, device=device, progress=tell)
+    _show_run(result, folder, console, as_json)
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", help="Folders of runs or comparisons.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file to write.")] = None,
+) -> None:
+    """Write the report of runs and comparisons as one HTML file."""
+    from coterie.compare import report as write
+
+    print(f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}")
+
+
+def _compare(lineup: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
+    console = _console(as_json)
+    device = _device(where, preallocate, console)
+    from coterie.cli.screen import print_leaderboard
+    from coterie.compare import compare as compare_methods
+
+    with _screen(console, folder, lineup.seeds * len(lineup.methods)) as screen:
+        comparison = compare_methods(
+            lineup.experiment, lineup.methods, lineup.seeds, out=folder, device=device, progress=screen.tell
+        )
+    path = _report_or_note(comparison, folder / "report.html", console)
+    if as_json:
+        print(json.dumps(comparison.to_dict() | {"report": path}))
+        return
+    print_leaderboard(console, comparison.leaderboard())
+    console.print(comparison.verdict(), markup=False)
+    if path is not None:
+        console.print(f"report: {path}", markup=False, soft_wrap=True)
+
+
+def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
+    from coterie.cli.screen import print_leaderboard
+    from coterie.compare import Comparison
+
+    comparison = Comparison.read([folder])
+    path = _report_or_note(comparison, folder / "report.html", console)
+    if as_json:
+        scores = dict(zip(result.names, result.final["test_score"].tolist(), strict=True))
+        print(json.dumps(result.summary() | {"scores": scores, "folder": str(folder), "report": path}))
+        return
+    print_leaderboard(console, comparison.leaderboard())
+    console.print(f"run: {folder}", markup=False, soft_wrap=True)
+    if path is not None:
+        console.print(f"report: {path}", markup=False, soft_wrap=True)
+
+
+def _changed(tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], changes: list[str] | None) -> dict[str, Any]:
+    """Return the tables of a file with the flags and then the `--set` changes laid over them."""
+    from coterie.config import parse_override
+
+    wanted: dict[str, dict[str, Any]] = {section: dict(values) for section, values in flags.items() if values}
+    result: dict[str, Any] = dict(tables)
+    own: dict[str, dict[str, Any]] = {}
+    for text in changes or []:
+        for section, values in parse_override(text).items():
+            for key, value in values.items():
+                label, dot, setting = key.rpartition(".")
+                if section == "methods":
+                    if not dot:
+                        raise CoterieError(f"--set {text!r}: write methods.NAME.KEY=VALUE, for example methods.ditto.tie=0.5")
+                    own.setdefault(label, {})[setting] = value
+                else:
+                    wanted.setdefault(section, {})[key] = value
+    for section, values in wanted.items():
+        result[section] = _laid_over(result.get(section, {}), values)
+    if own:
+        held = result.get("methods", {})
+        result["methods"] = {**held, **{label: _laid_over(held.get(label, {}), v) for label, v in own.items()}}
+    return result
+
+
+def _laid_over(table: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Change some keys of a section; another name starts from nothing, since the settings were those of the old one."""
+    if not isinstance(table, Mapping) or ("name" in values and values["name"] != table.get("name")):
+        return dict(values)
+    return {**table, **values}
+
+
+def _for_one_run(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what a comparison's file says for the one method of a run."""
+    from coterie.config import SECTIONS
+
+    rest = {key: value for key, value in tables.items() if key not in ("compare", "methods")}
+    method, own = rest.get("method", {}), tables.get("methods", {})
+    if isinstance(method, Mapping) and isinstance(own, Mapping):
+        table = own.get(method.get("name", SECTIONS["method"][1]), {})
+        if isinstance(table, Mapping) and table:
+            rest["method"] = {**method, **table}
+    return rest
+
+
+def _console(as_json: bool) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=as_json, highlight=False)
+
+
+def _device(where: str, preallocate: bool, console: Any) -> Any:
+    """Choose the device before anything else touches JAX, and name it: the first line of every run."""
+    from coterie.runtime import choose_device
+
+    device = choose_device(where, preallocate=preallocate)
+    console.print(f"device: {device.label}", markup=False, soft_wrap=True)
+    return device
+
+
+@contextlib.contextmanager
+def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
+    """Show progress; on Ctrl-C say how to go on."""
+    from coterie.cli.screen import Screen
+
+    screen = Screen(console, runs)
+    try:
+        with screen:
+            yield screen
+    except KeyboardInterrupt:
+        typer.echo(f"stopped after round {screen.round}; continue with: coterie resume {folder}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _for_run(screen: Any, label: str, seed: int) -> Any:
+    return lambda *event: screen.tell(label, seed, *event)
+
+
+def _report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
+    """Write the report; without the library that draws it, say how to get that."""
+    if importlib.util.find_spec("plotly") is None:
+        console.print("there is no report.html, which needs plotly: pip install 'coterie[report]'", markup=False)
+        return None
+    from coterie.report import write_report
+
+    return str(write_report(comparison, path))

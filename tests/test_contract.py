@@ -1,0 +1,37 @@
+"""Every method keeps the contract: one row a method, one column a check."""
+
+import pytest
+
+from coterie.contract import CHECKS, Case
+from coterie.peers.split import Partner
+
+METHODS = [
+    ("local", {}),
+    ("local", {"momentum": 0.9, "epochs": 2}),
+    ("pooled", {}),
+    ("fedavg", {}),
+    ("fedavg", {"steps": 3, "weight_decay": 0.01}),
+    ("fedavg-finetuned", {"finetune_epochs": 2}),
+    ("fedprox", {"mu": 0.5}),
+    ("ditto", {"tie": 0.5}),
+    ("gossip-sgd", {}),
+    ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),
+]
+
+
+@pytest.fixture(scope="module")
+def partner():
+    partner = Partner()
+    yield partner
+    partner.close()
+
+
+@pytest.fixture(scope="module", params=METHODS, ids=lambda row: "-".join([row[0], *row[1]]))
+def case(request, partner):
+    name, settings = request.param
+    return Case(name, partner, **settings)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(case, check):
+    CHECKS[check](case)
