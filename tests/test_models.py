@@ -136,11 +136,8 @@ def test_a_saved_model_is_the_network_that_pytorch_documents(name, tmp_path):
         # Random scales and shifts, so that no parameter sits at a value that hides a mistake.
         model = jax.tree.map(lambda a: a + 0.1 * random.normal(size=a.shape) if eqx.is_inexact_array(a) else a, model)
         naming.save(tmp_path / "model.safetensors", model)
-        if name.startswith("lstm"):
-            x = random.integers(0, outputs, shape)
-        else:
-            x = random.normal(size=shape)
-        output = np.asarray(model(jnp.asarray(x)))
+        x = random.integers(0, outputs, shape) if name.startswith("lstm") else random.normal(size=shape)
+        output = np.asarray(eqx.filter_jit(model)(jnp.asarray(x)))
     expected = oracle(safetensors.numpy.load_file(tmp_path / "model.safetensors"), x)
     assert output.shape == ((*shape, outputs) if name.startswith("lstm") else (outputs,))
     np.testing.assert_allclose(output, expected, rtol=1e-10, atol=1e-12)
@@ -167,7 +164,7 @@ def test_sizes_that_can_be_counted_on_paper():
 def test_parameters_are_those_of_the_key_and_within_the_law_of_their_layer(name):
     spec, shape, outputs, _ = CASES[name]
     first, same, other = (
-        dict(naming.names(spec.build(shape, outputs, jax.random.key(seed)))) for seed in (0, 0, 1)
+        dict(naming.names(eqx.filter_jit(spec.build)(shape, outputs, jax.random.key(seed)))) for seed in (0, 0, 1)
     )
     for parameter, value in first.items():
         assert value.dtype == jnp.float32
@@ -199,10 +196,11 @@ def test_mapped_over_clients_and_samples_it_is_the_same_model(name):
         x = jax.random.randint(key, (3, 4, *shape), 0, outputs)
     else:
         x = jax.random.normal(key, (3, 4, *shape))
-    together = eqx.filter_vmap(lambda model, batch: jax.vmap(model)(batch))(stacked, x)
+    together = eqx.filter_jit(eqx.filter_vmap(lambda model, batch: jax.vmap(model)(batch)))(stacked, x)
+    alone = eqx.filter_jit(lambda model, sample: model(sample))
     for client, model in enumerate(models):
         for sample in range(4):
-            np.testing.assert_allclose(together[client, sample], model(x[client, sample]), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(together[client, sample], alone(model, x[client, sample]), rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_follows_the_key_while_training_and_is_off_otherwise():

@@ -1,15 +1,15 @@
 """Which methods a comparison runs, with which settings, and the TOML file that says so. No JAX here.
 
-    [method]             # what holds for every method that has such a setting
-    lr = 0.1
-    [compare]
-    methods = ["local", "ditto", "ditto-strong"]
-    seeds = 3
-    [methods.ditto]      # for one method
-    tie = 0.1
-    [methods.ditto-strong]
-    name = "ditto"       # the same method once more, under another label
-    tie = 1.0
+[method]             # what holds for every method that has such a setting
+lr = 0.1
+[compare]
+methods = ["local", "ditto", "ditto-strong"]
+seeds = 3
+[methods.ditto]      # for one method
+tie = 0.1
+[methods.ditto-strong]
+name = "ditto"       # the same method once more, under another label
+tie = 1.0
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ from coterie.storage import RunFolder
 
 __all__ = [
     "DEFAULT_METHODS",
+    "FIRST",
     "SHARED",
     "ComparisonFolder",
     "Entry",
@@ -42,6 +43,14 @@ __all__ = [
 DEFAULT_METHODS = ("local", "fedavg", "fedavg-finetuned", "fedprox", "ditto", "gossip-sgd", "pooled")
 SHARED = ("lr", "momentum", "weight_decay", "batch_size", "epochs", "steps")  # fair only when equal for all methods
 FILE = "comparison.toml"
+
+# The comparison without a file. Chosen on validation accuracy: twice the rounds change no method's by more than 0.012.
+FIRST: dict[str, Any] = {
+    "data": {"name": "digits"},
+    "method": {"lr": 0.1},
+    "run": {"rounds": 200},
+    "compare": {"seeds": 3},
+}
 
 
 @spec
@@ -124,7 +133,7 @@ class Lineup:
             for key in method:
                 if key not in SHARED:
                     raise CoterieError(
-                        f"method.{key} is not a setting of every method; write methods.NAME.{key} (for all: {', '.join(SHARED)})"
+                        f"method.{key} is not for every method, as {', '.join(SHARED)} are; write methods.NAME.{key}"
                     )
         experiment = Experiment.from_dict(rest)
         asked = {key: value for key, value in method.items() if key in SHARED}
@@ -185,7 +194,9 @@ class ComparisonFolder:
         """Return the folder of one run."""
         return self.path / label / f"seed-{seed}"
 
-    def create(self, config: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], seeds: int, command: str) -> None:
+    def create(
+        self, config: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], seeds: int, command: str
+    ) -> None:
         """Write down what is compared, or accept a folder that compares under the same settings; refuse any other.
 
         Args:

@@ -51,7 +51,9 @@ def verdict(gains: Mapping[str, np.ndarray], names: Sequence[str], metric: str) 
         metric: "accuracy" (gains are said in percentage points) or another score.
     """
     if not gains:
-        return "No method of this comparison lets the clients cooperate, so it does not say whether that would help them."
+        return (
+            "No method of this comparison lets the clients cooperate, so it does not say whether that would help them."
+        )
     if len(names) < 2:
         return "There is only one client, so there is nobody to cooperate with."
     if not any(np.any(gain) for gain in gains.values()):
@@ -68,9 +70,10 @@ def verdict(gains: Mapping[str, np.ndarray], names: Sequence[str], metric: str) 
         opening = f"Whether cooperation helps these clients cannot be told from noise: with the best method, {best},"
     found, better = intervals[best], int((gains[best] > 0).sum())
     choice = f", corrected for choosing among {len(gains)} methods" if len(gains) > 1 else ""
+    mean, low, high = (_amount(value, metric) for value in (found.mean, found.low, found.high))
     return (
-        f"{opening} the mean gain over training alone is {_amount(found.mean, metric)} {_unit(metric)} (95 % confidence "
-        f"interval {_amount(found.low, metric)} to {_amount(found.high, metric)}, paired over clients{choice}), and "
+        f"{opening} the mean gain over training alone is {mean} {_unit(metric)} "
+        f"(95 % confidence interval {low} to {high}, paired over clients{choice}), and "
         f"{better} of {len(names)} clients do better than alone{_losers(gains[best], names, metric)}."
     )
 
@@ -85,7 +88,9 @@ def _losers(gain: np.ndarray, names: Sequence[str], metric: str) -> str:
 
 
 def _amount(gain: float, metric: str) -> str:
-    return f"{100 * gain:+.1f}" if metric == "accuracy" else f"{gain:+.3g}"
+    if metric == "accuracy":
+        return f"{round(100 * gain, 1) + 0.0:+.1f}"  # + 0.0 turns a rounded -0.0 into 0.0
+    return f"{gain:+.3g}"
 
 
 def _unit(metric: str) -> str:

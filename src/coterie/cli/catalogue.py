@@ -66,7 +66,9 @@ def _kinds(name: str) -> list[str]:
     if name.lower() in registry.EXPLAINED:
         raise CoterieError(registry.EXPLAINED[name.lower()])
     everything = [row.name for kind in registry.KINDS for row in registry.rows(kind)]
-    raise CoterieError(f"there is nothing called {name!r}{nearest(name, everything) or '; coterie list shows all names'}")
+    raise CoterieError(
+        f"there is nothing called {name!r}{nearest(name, everything) or '; coterie list shows all names'}"
+    )
 
 
 def _kind_of(cls: Any, name: str) -> str:
@@ -86,7 +88,7 @@ def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
     from coterie.config import SECTIONS
 
     row = registry.find(kind, name)
-    cls = registry.load(kind, name)
+    cls: type = registry.load(kind, name)
     section = next(section for section, (held, _, _) in SECTIONS.items() if held == kind)
     common = SECTIONS[section][2]
     own = describe(cls) if dataclasses.is_dataclass(cls) else []
@@ -164,13 +166,17 @@ def _print(about: dict[str, Any]) -> None:
         for head in ("type", "default", "meaning"):
             table.add_column(head, overflow="fold")
         for field in about["settings"]:
-            table.add_row(f"{about['section']}.{field['name']}", field["type"], _default(field["default"]), escape(field["help"]))
+            table.add_row(
+                f"{about['section']}.{field['name']}", field["type"], _default(field["default"]), escape(field["help"])
+            )
         console.print()
         console.print(table)
     else:
         console.print("\nIt has no settings.")
     if "parameters" in about:
-        console.print(f"\nParameters for samples of shape {tuple(about['shape'])} and {about['outputs']} outputs:", markup=False)
+        console.print(
+            f"\nParameters for samples of shape {tuple(about['shape'])} and {about['outputs']} outputs:", markup=False
+        )
         for name, size in about["parameters"].items():
             console.print(f"  {name}  {size}", markup=False)
 

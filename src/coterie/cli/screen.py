@@ -55,7 +55,9 @@ class Screen:
         elif stage == "read":
             self.console.print(f"{label} seed {seed}: complete already, {score}", markup=False, soft_wrap=True)
         elif stage == "end" or (stage == "round" and self.runs == 1):
-            self.console.print(f"{label} seed {seed}: round {number} of {rounds}, {score}", markup=False, soft_wrap=True)
+            self.console.print(
+                f"{label} seed {seed}: round {number} of {rounds}, {score}", markup=False, soft_wrap=True
+            )
 
     def _draw(self, label: str, seed: int, stage: str, number: int, rounds: int, score: str) -> None:
         assert self._progress is not None
@@ -78,6 +80,8 @@ def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
     compared = any(row["beat_alone"] is not None for row in rows)
     heads = ["method", title, "std", first["worst_label"], *(["beat alone"] if compared else [])]
     table = Table(*heads, "bytes per client", "seconds", header_style="bold")
+    table.columns[0].no_wrap = True
+    table.columns[0].min_width = max(len(row["method"]) for row in rows)
     for column in table.columns[1:]:
         column.justify = "right"
 

@@ -74,10 +74,10 @@ def compare(
 ) -> None:
     """Compare methods: would cooperation help these clients?"""
     from coterie.config import read_toml
-    from coterie.lineup import Lineup
+    from coterie.lineup import FIRST, Lineup
 
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    flags = {
+    flags: dict[str, dict[str, Any]] = {
         "data": {"name": data},
         "partition": {"name": partition, "clients": clients},
         "model": {"name": model},
@@ -85,7 +85,8 @@ def compare(
         "compare": {"methods": names, "seeds": seeds},
     }
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
-    lineup = Lineup.from_dict(_changed(read_toml(experiment) if experiment else {}, given, changes))
+    tables = read_toml(experiment) if experiment else FIRST if data in (None, FIRST["data"]["name"]) else {}
+    lineup = Lineup.from_dict(_changed(tables, given, changes))
     _compare(lineup, out or Path("comparison"), where, preallocate, as_json)
 
 
@@ -102,7 +103,9 @@ def resume(
     if held.exists():
         tables = held.read()
         if tables["data"]["name"] == "in-memory":
-            raise CoterieError(f"{folder} was started with data from Python: call coterie.compare again with the same data")
+            raise CoterieError(
+                f"{folder} was started with data from Python: call coterie.compare again with the same data"
+            )
         _compare(Lineup.from_dict(tables), folder, where, preallocate, as_json)
         return
     from coterie.storage import RunFolder
@@ -125,7 +128,9 @@ def report(
     """Write the report of runs and comparisons as one HTML file."""
     from coterie.compare import report as write
 
-    print(f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}")
+    print(
+        f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}"
+    )
 
 
 def _compare(lineup: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
@@ -164,7 +169,9 @@ def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
         console.print(f"report: {path}", markup=False, soft_wrap=True)
 
 
-def _changed(tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], changes: list[str] | None) -> dict[str, Any]:
+def _changed(
+    tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], changes: list[str] | None
+) -> dict[str, Any]:
     """Return the tables of a file with the flags and then the `--set` changes laid over them."""
     from coterie.config import parse_override
 
@@ -177,7 +184,9 @@ def _changed(tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], 
                 label, dot, setting = key.rpartition(".")
                 if section == "methods":
                     if not dot:
-                        raise CoterieError(f"--set {text!r}: write methods.NAME.KEY=VALUE, for example methods.ditto.tie=0.5")
+                        raise CoterieError(
+                            f"--set {text!r}: write methods.NAME.KEY=VALUE, for example methods.ditto.tie=0.5"
+                        )
                     own.setdefault(label, {})[setting] = value
                 else:
                     wanted.setdefault(section, {})[key] = value

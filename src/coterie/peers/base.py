@@ -100,6 +100,15 @@ class Peers(abc.ABC):
         done = self.each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
         return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
 
+    def seal(self, x: Tree) -> Tree:
+        """Fix a product before it is added to something, so that its bits do not depend on where clients live.
+
+        XLA joins a product and a sum to one fused multiply-add, or not, as the code around it suggests; that changes
+        the last bit. On a CPU an optimisation barrier does not prevent it (it is removed early), a detour of the bits
+        through an integer sum with a zero that the compiler cannot know does. Batched programs do not pay for it.
+        """
+        return seal(x, jnp.minimum(self.ids[0], 0))
+
     def loop(self, times: int, body: Callable[[jax.Array, Tree], Tree], start: Tree) -> Tree:
         """Run `body(step, value)` so many times; verbs inside it are counted."""
 
@@ -186,7 +195,20 @@ def blend(peers: Peers, x: Tree, weights: jax.Array) -> Tree:
     """Mix with the neighbours and keep the rest of one's own: sum_j w_ij x_j + (1 - sum_j w_ij) x_i."""
     mixed, _ = peers.mix(x, weights)
     kept = 1 - weights.sum(1)
-    return jax.tree.map(lambda own, others: _column(kept, own) * own + others, x, mixed)
+    own = peers.seal(jax.tree.map(lambda a: _column(kept, a) * a, x))
+    return jax.tree.map(jnp.add, own, mixed)
+
+
+def seal(x: Tree, zero: jax.Array) -> Tree:
+    """Pass the bits of floating arrays through an integer sum with `zero`; see `Peers.seal`."""
+
+    def detour(a: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            return a
+        bits = jnp.dtype(f"int{8 * a.dtype.itemsize}")
+        return lax.bitcast_convert_type(lax.bitcast_convert_type(a, bits) + zero.astype(bits), a.dtype)
+
+    return jax.tree.map(detour, x)
 
 
 def message_bytes(x: Tree, leading: int = 1) -> int:
@@ -200,22 +222,28 @@ def share_bytes(x: Tree, clients: int) -> int:
     return frame_bytes([*whole, jax.ShapeDtypeStruct((clients,), jnp.bool_)])
 
 
-def fold_slots(slots: int, hear: Callable[[Any], Tree], weights: jax.Array, start: Tree) -> Tree:
+def fold_slots(
+    slots: int, hear: Callable[[Any], Tree], weights: jax.Array, start: Tree, seal: Callable[[Tree], Tree]
+) -> Tree:
     """Add `weights[:, k] * hear(k)` slot after slot. In this order on every carrier: that makes results bit-equal."""
 
     def add(k: Any, total: Tree) -> Tree:
-        return jax.tree.map(lambda t, other: t + _column(weights[:, k], other) * other, total, hear(k))
+        return jax.tree.map(
+            lambda t, other: t + seal(_column(weights[:, k], other).astype(other.dtype) * other), total, hear(k)
+        )
 
-    return lax.fori_loop(0, slots, add, start)
+    return lax.fori_loop(0, slots, add, start) if slots else start
 
 
-def fold_clients(x: Tree, weight: jax.Array, label: jax.Array, groups: int) -> tuple[Tree, jax.Array]:
+def fold_clients(
+    x: Tree, weight: jax.Array, label: jax.Array, groups: int, seal: Callable[[Tree], Tree]
+) -> tuple[Tree, jax.Array]:
     """Average `x [K, ...]` within each group, client after client in id order; returns `[G, ...]` and the weight `[G]`."""
     total = jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x)
 
     def add(k: Any, carry: tuple) -> tuple:
         total, mass = carry
-        total = jax.tree.map(lambda t, a: t.at[label[k]].add(weight[k].astype(a.dtype) * a[k]), total, x)
+        total = jax.tree.map(lambda t, a: t.at[label[k]].add(seal(weight[k].astype(a.dtype) * a[k])), total, x)
         return total, mass.at[label[k]].add(weight[k])
 
     total, mass = lax.fori_loop(0, weight.shape[0], add, (total, jnp.zeros(groups, weight.dtype)))

@@ -66,6 +66,10 @@ class LocalPeers(Peers):
         done = jax.shard_map(here, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
         return jax.tree.map(lambda a: a[:count], done) if missing else done
 
+    def seal(self, x: Tree) -> Tree:
+        """See `Peers.seal`; nothing to do in fast mode, which promises rounding only."""
+        return super().seal(x) if self._exact else x
+
     def _whole(self, x: Tree) -> Tree:
         """Give every device the whole of x before values of different clients meet."""
         if self._plan.mesh is None:
@@ -82,8 +86,8 @@ class LocalPeers(Peers):
         x = self._whole(x)
         kept, used = jnp.where(arrived, 0, weights).sum(1), jnp.where(arrived, weights, 0)
         if self._exact or self.clients > DENSE_LIMIT:
-            start = jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x)
-            return fold_slots(self._where.shape[1], self._hear(x), used, start), arrived
+            start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
+            return fold_slots(self._where.shape[1], self._hear(x), used, start, self.seal), arrived
         rows = jnp.arange(self.clients)
         matrix = jnp.diag(kept).at[rows[:, None], self._where].add(used)
         return jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x), arrived
@@ -101,7 +105,8 @@ class LocalPeers(Peers):
         self._charge("told", arrived, message_bytes(()))  # the acknowledgement
         x = self._whole(x)
         used = arrived.astype(jnp.float32)
-        total = fold_slots(self._where.shape[1], self._hear(x), used, jax.tree.map(jnp.zeros_like, x))
+        nothing = jax.tree.map(jnp.zeros_like, x)
+        total = fold_slots(self._where.shape[1], self._hear(x), used, nothing, self.seal)
         return total, arrived, self.tables.listening & arrived[self._hearers, self.tables.seat]
 
     def swap(self, x: Tree) -> tuple[Tree, jax.Array]:
@@ -131,7 +136,7 @@ class LocalPeers(Peers):
         slots = self._where.shape[1]
         if weights is not None:
             start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shape)
-            return fold_slots(slots, answers, jnp.where(arrived, weights, 0), start), arrived
+            return fold_slots(slots, answers, jnp.where(arrived, weights, 0), start, self.seal), arrived
         stacked = lax.map(answers, jnp.arange(slots))
 
         def by_client(a: jax.Array) -> jax.Array:
@@ -152,7 +157,8 @@ class LocalPeers(Peers):
             weight, arrived = jnp.where(self._arrivals.up[tick], weight, 0), self._arrivals.down[tick]
         x, order = self._whole(x), self.tables.order
         if self._exact:
-            totals, mass = fold_clients(jax.tree.map(lambda a: a[order], x), weight[order], label[order], count)
+            by_id = jax.tree.map(lambda a: a[order], (x, weight, label))
+            totals, mass = fold_clients(*by_id, count, self.seal)
         else:
             matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, C]
             mass = matrix.sum(1)

@@ -47,11 +47,12 @@ class Line:
 
     Args:
         carrier: what moves the frames.
+        tables: the tables of the clients living here, as NumPy arrays: who is addressed.
         run: a number that all processes of a run share.
     """
 
-    def __init__(self, carrier: Carrier, run: int = 0):
-        self.carrier, self.run = carrier, run
+    def __init__(self, carrier: Carrier, tables: Tables, run: int = 0):
+        self.carrier, self.tables, self.run = carrier, tables, run
         self.deliveries: list[Delivery] = []
         self.round = self.exchange = 0
 
@@ -78,14 +79,15 @@ class RemotePeers(Peers):
     """The verbs for clients that are spread over processes; made anew inside every traced round.
 
     Args:
-        tables: the tables of the clients living here (NumPy arrays).
+        tables: the tables of the clients living here, an argument of the program (a constant would be folded by the
+            compiler, which rounds otherwise than the program does).
         clients: the number of all clients.
         line: this process's end of the network.
     """
 
     def __init__(self, tables: Tables, clients: int, line: Line):
-        super().__init__(jax.tree.map(jnp.asarray, tables), clients)
-        self._host, self._line = tables, line
+        super().__init__(tables, clients)
+        self._host, self._line = line.tables, line
 
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
         """Run `fn` for each client living here, one after another."""
@@ -98,8 +100,12 @@ class RemotePeers(Peers):
         self._charge("heard", self.present, message_bytes(x))
         heard, arrived = self._slots(_copies(x, self.tables.listening), self.tables.listening, "listeners")
         kept, used = jnp.where(arrived, 0, weights).sum(1), jnp.where(arrived, weights, 0)
-        start = jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x)
-        return _fold(heard, used, start), arrived
+        start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
+        return self._fold(heard, used, start), arrived
+
+    def _fold(self, heard: Tree, weights: jax.Array, start: Tree) -> Tree:
+        hear = lambda k: jax.tree.map(lambda a: a[:, k], heard)  # noqa: E731
+        return fold_slots(weights.shape[1], hear, weights, start, self.seal)
 
     def push(self, x: Tree, to: jax.Array | None = None) -> tuple[Tree, jax.Array, jax.Array]:
         """See `Peers.push`. A receiver can only count what arrived; a simulation also counts what was lost."""
@@ -107,7 +113,7 @@ class RemotePeers(Peers):
         heard, arrived = self._slots(_copies(x, to), to, "listeners")
         self._charge("heard", arrived, message_bytes(x))
         self._charge("told", arrived, message_bytes(()))
-        total = _fold(heard, arrived.astype(jnp.float32), jax.tree.map(jnp.zeros_like, x))
+        total = self._fold(heard, arrived.astype(jnp.float32), jax.tree.map(jnp.zeros_like, x))
         _, acked = self._slots((), arrived, "neighbours", kind=ESSENTIAL)
         return total, arrived, acked
 
@@ -131,7 +137,7 @@ class RemotePeers(Peers):
         if weights is None:
             return heard, arrived
         start = jax.tree.map(lambda a: jnp.zeros((a.shape[0], *a.shape[2:]), a.dtype), heard)
-        return _fold(heard, jnp.where(arrived, weights, 0), start), arrived
+        return self._fold(heard, jnp.where(arrived, weights, 0), start), arrived
 
     def mean(
         self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None
@@ -141,7 +147,7 @@ class RemotePeers(Peers):
         label, count = (jnp.zeros_like(self.ids), 1) if groups is None else groups
         everyone, arrived = self._to_hub((x, weight, label.astype(jnp.int32)), weight > 0)
         values, weights, labels = everyone
-        totals, mass = fold_clients(values, jnp.where(arrived, weights, 0), labels, count)
+        totals, mass = fold_clients(values, jnp.where(arrived, weights, 0), labels, count, self.seal)
         # A client that took no part sent no label: it gets the first group's mean, which is all there is without groups.
         (value, mass), arrived = self._from_hub(jax.tree.map(lambda t: t[labels], (totals, mass)))
         arrived = arrived & (mass > 0)
@@ -236,7 +242,3 @@ class RemotePeers(Peers):
 def _copies(x: Tree, to: jax.Array) -> Tree:
     """Give every slot its copy of the client's value."""
     return jax.tree.map(lambda a: jnp.broadcast_to(a[:, None], (*to.shape, *a.shape[1:])), x)
-
-
-def _fold(heard: Tree, weights: jax.Array, start: Tree) -> Tree:
-    return fold_slots(weights.shape[1], lambda k: jax.tree.map(lambda a: a[:, k], heard), weights, start)

@@ -33,6 +33,7 @@ class Problem(NamedTuple):
     rounds: int
     seed: int
     loss: float = 0.0
+    run: int = 0  # loss is drawn from the frames' headers: another run loses others
     personal: tuple[str, ...] = ()
 
 
@@ -54,29 +55,31 @@ def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
     clients = len(problem.federation)
     here = np.arange(clients)[0 if hub else 1 :: 2]
     task = Task.of(problem.federation, problem.model, personal=problem.personal)
-    tables = make_tables(problem.graph, problem.weights, here)
+    host_tables = make_tables(problem.graph, problem.weights, here)
+    tables = jax.tree.map(jnp.asarray, host_tables)
     data = jax.tree.map(jnp.asarray, problem.federation.select(here).arrays())
     carrier = PipeCarrier(connection, set(here.tolist()), hub, problem.loss)
-    line = Line(carrier)
+    line = Line(carrier, host_tables, problem.run)
     init_key, round_key, tune_key = jax.random.split(jax.random.key(problem.seed), 3)
 
     @jax.jit
-    def start(method: Any, data: Any, key: jax.Array) -> Any:
+    def start(method: Any, tables: Any, data: Any, key: jax.Array) -> Any:
         peers = RemotePeers(tables, clients, line)
         return method.init(task, peers, data, key), peers.traffic()
 
     @jax.jit
-    def advance(method: Any, data: Any, key: jax.Array, state: Any, number: jax.Array) -> Any:
+    def advance(method: Any, tables: Any, data: Any, key: jax.Array, state: Any, number: jax.Array) -> Any:
         peers = RemotePeers(tables, clients, line)
         state, info = method.round(task, state, peers, data, jax.random.fold_in(key, number))
         return state, info, peers.traffic()
 
     line.start_round(0)
-    state, traffic = jax.block_until_ready(start(problem.method, data, init_key))
+    state, traffic = jax.block_until_ready(start(problem.method, tables, data, init_key))
     traffics, losses = [traffic], []
     for number in range(1, problem.rounds + 1):
         line.start_round(number)
-        state, info, traffic = jax.block_until_ready(advance(problem.method, data, round_key, state, jnp.int32(number)))
+        step = advance(problem.method, tables, data, round_key, state, jnp.int32(number))
+        state, info, traffic = jax.block_until_ready(step)
         traffics.append(traffic)
         losses.append(np.asarray(info.loss))
     if hasattr(problem.method, "finetune"):

@@ -17,6 +17,7 @@ const LOOKS = {
     heat: [[0, "#1d222a"], [0.3, "#18466a"], [0.65, "#2f86c4"], [1, "#9ad4f5"]],
   },
 };
+const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif";
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star"];
 
@@ -63,7 +64,7 @@ function bytesText(value) {
 }
 
 function axis(look, more) {
-  const title = more.title ? { text: more.title, font: { size: 13, color: look.soft }, standoff: 10 } : undefined;
+  const title = more.title ? { text: more.title, font: { size: 13, color: look.soft }, ...(more.showticklabels === false ? {} : { standoff: 10 }) } : undefined;
   return {
     gridcolor: look.line, linecolor: look.line, zerolinecolor: look.line, zeroline: false, automargin: true,
     tickfont: { size: 12, color: look.soft }, ...more, title,
@@ -73,10 +74,10 @@ function axis(look, more) {
 function layout(look, more) {
   return {
     paper_bgcolor: look.back, plot_bgcolor: look.back,
-    font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif", size: 13, color: look.ink },
+    font: { family: FONT, size: 13, color: look.ink },
     margin: { l: 52, r: 12, t: 12, b: 44 }, showlegend: false, uirevision: "keep",
     dragmode: look.narrow ? false : "zoom",
-    hoverlabel: { bgcolor: look.hover, bordercolor: look.line, font: { color: look.ink, size: 13 }, align: "left", namelength: -1 },
+    hoverlabel: { bgcolor: look.hover, bordercolor: look.line, font: { family: FONT, color: look.ink, size: 13 }, align: "left", namelength: -1 },
     ...more,
   };
 }
@@ -94,13 +95,14 @@ function curveFigure(data, look, what, hidden, bands, focus) {
     traces.push({ ...edge, y: scaled(curve[what].high), fill: "tonexty", fillcolor: translucent(style.color, alpha) });
   }
   const text = (v) => (v === null ? "–" : what === "score" ? scoreText(data, v) : Number(v.toPrecision(3)).toString());
+  const bare = (v) => text(v).replace(" %", "");
   for (const name of shown) {
     const curve = data.curves[name], style = styleOf(data, look, name), c = curve[what];
     const few = curve.rounds.length <= 30;
     traces.push({
       x: curve.rounds, y: scaled(c.mean), opacity: focus === null || focus === name ? 1 : 0.25, name: short(name, 28), mode: few ? "lines+markers" : "lines",
       line: { color: style.color, width: 2.25, dash: style.dash }, marker: { size: 5, color: style.color, symbol: style.symbol },
-      text: c.mean.map((v, i) => `${text(v)}  (${text(c.low[i])} to ${text(c.high[i])})`),
+      text: c.mean.map((v, i) => text(v) + (look.narrow ? "" : ` (${bare(c.low[i])}–${bare(c.high[i])})`)),
       hovertemplate: "%{text}",
     });
   }
@@ -108,7 +110,7 @@ function curveFigure(data, look, what, hidden, bands, focus) {
   return [traces, layout(look, {
     height: 380, hovermode: "x unified",
     xaxis: axis(look, { title: "round", rangemode: "tozero", showgrid: false, hoverformat: "d", unifiedhovertitle: { text: "round %{x}" } }),
-    yaxis: axis(look, { ticksuffix: suffix, rangemode: what === "loss" ? "tozero" : "normal", nticks: 7 }),
+    yaxis: axis(look, { ticksuffix: suffix, nticks: 7 }),
   })];
 }
 
@@ -127,12 +129,14 @@ function clientFigure(data, look, name, byGain) {
     if (client.group !== null) text += `<br>group ${safe(client.group)}`;
     return text + (client.labels ? `<br>labels ${safe(client.labels)}` : "");
   });
-  const dots = count <= 60 ? 10 : count <= 200 ? 7 : 5;
+  const dots = Math.max(4, Math.min(10, (0.6 * look.width) / count));
   const traces = [];
   if (part.alone) {
     traces.push({
       x, y: take(part.alone).map((v) => v * scale), mode: "markers", name: "training alone", hoverinfo: "skip", showlegend: true,
-      marker: { size: dots + (count <= 200 ? 5 : 2), color: translucent(look.alone, 0.12), line: { color: look.alone, width: 1.5 } },
+      marker: count <= 200
+        ? { size: 1.5 * dots, color: translucent(look.alone, 0.12), line: { color: look.alone, width: 1.5 } }
+        : { size: dots, color: translucent(look.alone, 0.4) },
     });
   }
   traces.push({
@@ -199,19 +203,18 @@ function weightsFigure(data, look, map, at) {
   }];
   const what = map.single ? "client" : "group";
   return [traces, layout(look, {
-    height: wide ? side : side + 60, width: wide ? Math.min(look.width, side + 90) : side, shapes: borders, dragmode: false, hovermode: "closest",
-    margin: wide ? { l: 60, r: 12, t: 12, b: 60 } : { l: 30, r: 6, t: 56, b: 36 },
-    xaxis: axis(look, { title: `${what} listened to`, showgrid: false, tickangle: -60, range: [-0.5, n - 0.5], constrain: "domain", ...ticks }),
+    height: wide ? side : side + 72, width: wide ? Math.min(look.width, side + 90) : side, shapes: borders, dragmode: false, hovermode: "closest",
+    margin: wide ? { l: 60, r: 12, t: 12, b: 60 } : { l: 34, r: 6, t: 56, b: 56 },
+    xaxis: axis(look, { title: `${what} listened to`, showgrid: false, tickangle: -60, range: [-0.5, n - 0.5], ...(wide ? { constrain: "domain" } : {}), ...ticks }),
     yaxis: axis(look, {
-      title: `listening ${what}`, showgrid: false, range: [n - 0.5, -0.5], scaleanchor: "x", constrain: "domain", ...ticks,
+      title: `listening ${what}`, showgrid: false, range: [n - 0.5, -0.5], ...(wide ? { scaleanchor: "x", constrain: "domain" } : {}), ...ticks,
     }),
   })];
 }
 
 function bytesFigure(data, look) {
-  const traces = [], silent = [], scale = data.percent ? 100 : 1;
-  const sends = data.methods.filter((m) => m.bytes_per_client > 0);
-  for (const m of data.methods) if (!(m.bytes_per_client > 0)) silent.push(m);
+  const traces = [], scale = data.percent ? 100 : 1;
+  const [sends, silent] = [true, false].map((some) => data.methods.filter((m) => m.bytes_per_client > 0 === some));
   for (const m of sends) {
     const curve = data.curves[m.method], style = styleOf(data, look, m.method);
     const at = curve.rounds.map((_, i) => i).filter((i) => curve.bytes[i] > 0 && curve.score.mean[i] !== null);
@@ -243,11 +246,14 @@ function bytesFigure(data, look) {
   // The ends are what is compared: where a run began may lie outside.
   const ends = data.methods.map((m) => m.mean * scale), low = Math.min(...ends), high = Math.max(...ends);
   const span = Math.max(high - low, 0.04 * Math.max(Math.abs(high), Math.abs(low)), 1e-9), pad = [0.25 * span, 0.8 * span];
-  const range = data.higher_is_better ? [low - pad[1], high + pad[0]] : [low - pad[0], high + pad[1]];
-  const powers = Array.from({ length: 16 }, (_, i) => 10 ** i);
+  const range = ends.length < 2 ? undefined : data.higher_is_better ? [low - pad[1], high + pad[0]] : [low - pad[0], high + pad[1]];
+  const passed = traces.flatMap((trace) => trace.x);
+  const ratio = Math.max(...passed) / Math.min(...passed);
+  const steps = ratio < 8 ? [1, 1.5, 2, 3, 4, 6, 8] : ratio < 100 ? [1, 2, 5] : [1];
+  const ticks = Array.from({ length: 16 }, (_, i) => 10 ** i).flatMap((b) => steps.map((step) => step * b));
   return [traces, layout(look, {
     height: 440, hovermode: "closest", shapes: lines, annotations: names, margin: { l: 52, r: 20, t: 12, b: 48 },
-    xaxis: axis(look, { title: "bytes sent and received per client", type: "log", tickvals: powers, ticktext: powers.map(bytesText) }),
+    xaxis: axis(look, { title: "bytes sent and received per client", type: "log", tickvals: ticks, ticktext: ticks.map(bytesText) }),
     yaxis: axis(look, { title: data.metric_name, ticksuffix: data.percent ? " %" : "", nticks: 7, range }),
   })];
 }
@@ -270,7 +276,7 @@ function partitionFigure(data, look) {
   if (part.counts === null) {
     return [bars, layout(look, {
       height: 400, barmode: "stack", ...shared, xaxis: axis(look, { ...xaxis, anchor: "y2" }), showlegend: true,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: look.ink } },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { color: look.ink } },
       margin: { l: 56, r: 12, t: 40, b: 44 }, yaxis2: axis(look, { title: "samples", rangemode: "tozero" }),
     })];
   }

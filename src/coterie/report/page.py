@@ -33,9 +33,11 @@ SECTIONS = (
 def render(comparison: "Comparison", plotly: str) -> str:
     """Return the whole file; `plotly` is the text of plotly.js."""
     data = content(comparison)
+    version = importlib.metadata.version("coterie")
     links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in SECTIONS)
     body = "".join(
-        f'<section id="{anchor}"><h2>{title}</h2>{write(comparison, data)}</section>' for anchor, title, write in SECTIONS
+        f'<section id="{anchor}"><h2>{title}</h2>{write(comparison, data)}</section>'
+        for anchor, title, write in SECTIONS
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -54,7 +56,7 @@ def render(comparison: "Comparison", plotly: str) -> str:
 {sections.opening(comparison, data)}
 {body}
 </main>
-<footer>Written by coterie {importlib.metadata.version("coterie")}. This file holds everything it shows; it loads nothing.</footer>
+<footer>Written by coterie {version}. This file holds all it shows and loads nothing.</footer>
 <script type="application/json" id="data">{embedded_json(data)}</script>
 <script>{_inline(plotly)}</script>
 <script>{_inline(_asset("figures.js"))}</script>

@@ -20,7 +20,7 @@
   function look(id) {
     const width = byId(id).clientWidth;
     const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
-    return { ...LOOKS[theme()], width, narrow: width < 640, band };
+    return { ...LOOKS[theme()], width, narrow: window.innerWidth < 640, band };
   }
 
   function draw(id, figure) {
@@ -57,9 +57,9 @@
       byId("round-label").hidden = map.rounds.length < 2;
       byId("round-value").textContent = map.rounds[at];
       const kept = own.reduce((a, b) => a + b, 0) / own.length;
-      const when = map.fixed ? "The weights are the same in every round" : `After round ${map.rounds[at]}`;
+      const when = map.fixed ? "the same weights in every round" : `after round ${map.rounds[at]}`;
       byId("weights-reading").textContent =
-        `${when}; ${map.single ? "a client keeps" : "an average client keeps"} ${kept.toFixed(3)} for its own model on average.`;
+        `${map.method}, ${when}: a client keeps ${kept.toFixed(3)} for its own model on average.`;
       byId("weights-note").textContent = `${map.note} Drawn from the run with seed ${map.seed}.`;
     },
     bytes() { draw("bytes-plot", (l) => bytesFigure(data, l)); },

@@ -1,4 +1,4 @@
-"""The sections of the report as HTML: words and tables; the plots are drawn into the `figure` elements by `report.js`."""
+"""The sections of the report as HTML: words and tables, and the places where `report.js` draws the plots."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -7,12 +7,23 @@ import numpy as np
 
 from coterie.config import dump_toml
 from coterie.report.content import worst_clients
-from coterie.report.words import METRIC_NAMES, bytes_text, clip, count_text, gain_text, score_text, seconds_text
+from coterie.report.words import METRIC_NAMES, bytes_text, count_text, gain_text, score_text, seconds_text
 
 if TYPE_CHECKING:
     from coterie.compare import Comparison
 
-__all__ = ["cost", "each_client", "leaderboard", "opening", "partition", "repeat", "rounds", "title", "weights", "worst"]
+__all__ = [
+    "cost",
+    "each_client",
+    "leaderboard",
+    "opening",
+    "partition",
+    "repeat",
+    "rounds",
+    "title",
+    "weights",
+    "worst",
+]
 
 LONGEST_LIST = 200  # values of one key that a config is shown with
 
@@ -79,10 +90,13 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
             beat = None if alone else row["beat_alone"]
             gain = None if alone else row["mean_gain"]
             error = gain_text(row["gain_error"], metric).lstrip("+")
-            around = f' <small>± {error}</small>' if gain is not None and error != "–" else ""
+            around = f" <small>± {error}</small>" if gain is not None and error != "–" else ""
             cells.append((beat, "–" if beat is None else f"{count_text(beat)} of {count_text(row['clients'])}"))
             cells.append((gain, _gain(gain, metric) + around))
-        cells += [(row["bytes_per_client"], bytes_text(row["bytes_per_client"])), (row["seconds"], f"{row['seconds']:.1f}")]
+        cells += [
+            (row["bytes_per_client"], bytes_text(row["bytes_per_client"])),
+            (row["seconds"], f"{row['seconds']:.1f}"),
+        ]
         tag = ""
         if row["ceiling"]:
             tag = ' <span class="tag" title="All data in one place: the ceiling that reality forbids">ceiling</span>'
@@ -107,8 +121,8 @@ def rounds(comparison: "Comparison", data: dict[str, Any]) -> str:
     more = " A seed that stopped early stays where it stopped." if stopped else ""
     name = data["metric_name"]
     return (
-        '<p>Each line is the mean over clients, on their own test samples; the band holds the middle 80 % of the clients '
-        f"(10th to 90th percentile, seeds pooled).{more}</p>"
+        "<p>Each line is the mean over clients, on their own test samples; the band holds the middle 80 % of the "
+        f"clients (10th to 90th percentile, seeds pooled).{more}</p>"
         '<div class="controls"><div class="chips" id="legend" role="group" aria-label="Methods shown"></div>'
         '<label class="switch"><input type="checkbox" id="bands" checked> bands</label></div>'
         f'<div class="pair">{_figure("score-curve", f"Test {name} over rounds", f"Test {name}")}'
@@ -120,13 +134,14 @@ def each_client(comparison: "Comparison", data: dict[str, Any]) -> str:
     """Return the place of the plot of single clients."""
     name = data["metric_name"]
     if len(comparison.results) > 1 and comparison.baseline:
-        words = f"Every client's {name} with the chosen method, sorted, and below it what the client gains over training alone."
+        words = f"Every client's {name} with the chosen method, sorted, and below it the gain over training alone."
     else:
         words = f"Every client's {name}, sorted."
     if not comparison.baseline:
         words += " Training alone (the method <code>local</code>) is not part of this, so nobody's gain is known."
     return (
-        f'<p>{words}</p><div class="controls"><div class="chips" id="choose-client" role="group" aria-label="Method"></div>'
+        f'<p>{words}</p><div class="controls">'
+        '<div class="chips" id="choose-client" role="group" aria-label="Method"></div>'
         '<label class="switch" id="sort-switch"><input type="checkbox" id="by-gain"> sort by gain</label></div>'
         '<p class="reading" id="client-reading" aria-live="polite"></p>'
         + _figure("client-plot", f"{name} and gain of each client")
@@ -138,10 +153,12 @@ def worst(comparison: "Comparison", data: dict[str, Any]) -> str:
     """Return a table of the ten worst served clients for each method, one of them shown."""
     metric = data["metric"]
     unit = ", points" if metric == "accuracy" else ""
-    parts = ['<p>The clients with the lowest score, by name.</p>']
+    parts = ["<p>The clients with the lowest score, by name.</p>"]
     if not data["higher_is_better"]:
-        parts = ['<p>The clients with the largest error, by name.</p>']
-    parts.append('<div class="controls"><div class="chips" id="choose-worst" role="group" aria-label="Method"></div></div>')
+        parts = ["<p>The clients with the largest error, by name.</p>"]
+    parts.append(
+        '<div class="controls"><div class="chips" id="choose-worst" role="group" aria-label="Method"></div></div>'
+    )
     for method in comparison.results:
         found = worst_clients(comparison, method)
         heads = [("client", "text"), (data["metric_name"], "")]
@@ -171,8 +188,8 @@ def weights(comparison: "Comparison", data: dict[str, Any]) -> str:
     if not data["weights"]:
         return "<p>None of these methods has a cooperation graph: their clients talk to a hub or to nobody.</p>"
     return (
-        "<p>A row shows how much a client listens to each of the others. What it gives its own model is left out of the "
-        "colours and stands in the reading below.</p>"
+        "<p>A row shows how much a client listens to each of the others. What it gives its own model is left out of "
+        "the colours and stands in the reading below.</p>"
         '<div class="controls"><div class="chips" id="choose-weights" role="group" aria-label="Method"></div>'
         '<label class="slide" id="round-label">round <input type="range" id="round" min="0" value="0" step="1">'
         '<output id="round-value"></output></label></div>'
@@ -210,7 +227,10 @@ def partition(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 def repeat(comparison: "Comparison", data: dict[str, Any]) -> str:
     """Return the command, the config of each method, and where the time went."""
-    parts = ["<p>This command repeats all of it:</p>", f'<div class="command"><pre id="command">{escape(comparison.command)}</pre>']
+    parts = [
+        "<p>This command repeats all of it:</p>",
+        f'<div class="command"><pre id="command">{escape(comparison.command)}</pre>',
+    ]
     parts.append('<button type="button" id="copy">Copy</button></div>')
     if comparison.folder is not None:
         parts.append(f"<p>The runs are in <code>{escape(str(comparison.folder))}</code>.</p>")
@@ -220,7 +240,14 @@ def repeat(comparison: "Comparison", data: dict[str, Any]) -> str:
         words = f"seed {seeds}" if len(results) == 1 else f"seeds {seeds}; the first is shown"
         text = escape(dump_toml(_shortened(results[0].config)))
         parts.append(f"<details><summary>{escape(method)} <small>{words}</small></summary><pre>{text}</pre></details>")
-    heads = [("method", "text"), ("seed", ""), ("device", "text"), ("in all", ""), ("compiling", ""), ("in the program", "")]
+    heads = [
+        ("method", "text"),
+        ("seed", ""),
+        ("device", "text"),
+        ("in all", ""),
+        ("compiling", ""),
+        ("in the program", ""),
+    ]
     rows = []
     for method, results in comparison.results.items():
         for result in results:

@@ -1,6 +1,7 @@
 """Cooperation weights as heat maps: which clients listen to which, and in which order to draw them so that it shows."""
 
 import base64
+import itertools
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def _axis(clients: dict[str, Any]) -> dict[str, Any]:
     if not clients.get("label_counts") or not len(clients["label_counts"][0]):
         ordered_by = "group" if known is not None else "number"
     if total <= CLIENTS:
-        borders = [] if known is None else (np.flatnonzero(np.diff(known[order])) + 0.5).tolist()
+        borders = [] if known is None else (np.flatnonzero(known[order][1:] != known[order][:-1]) + 0.5).tolist()
         return {
             "labels": [clip(str(names[i])) for i in order],
             "member": np.argsort(order),
@@ -83,17 +84,19 @@ def _axis(clients: dict[str, Any]) -> dict[str, Any]:
         }
     found = None if known is None else np.unique(known, return_inverse=True)
     if found is not None and 1 < len(found[0]) <= GROUPS:
-        labels = [f"group {name} ({count_text(int(n))})" for name, n in zip(found[0], np.bincount(found[1]), strict=True)]
+        labels = [
+            f"group {name} ({count_text(int(n))})" for name, n in zip(found[0], np.bincount(found[1]), strict=True)
+        ]
         member, how = found[1], "by their group"
     else:
         member = np.empty(total, int)
         member[order] = np.arange(total) * GROUPS // total
         first = np.searchsorted(np.arange(total) * GROUPS // total, np.arange(GROUPS + 1))
-        labels = [f"clients {a + 1} to {b} in this order" for a, b in zip(first, first[1:], strict=False)]
+        labels = [f"clients {a + 1} to {b} in this order" for a, b in itertools.pairwise(first)]
         how = f"into {GROUPS} groups of neighbours in the order of {ordered_by}"
     note = (
-        f"The {count_text(total)} clients are grouped {how}; a cell is the weight that an average client of the row gives "
-        "to all other clients of the column together."
+        f"The {count_text(total)} clients are grouped {how}; a cell is the weight that an average client of the row "
+        "gives to all other clients of the column together."
     )
     return {"labels": labels, "member": member, "single": False, "borders": [], "note": note}
 
