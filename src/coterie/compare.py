@@ -56,24 +56,28 @@ def compare(
     entries = _unique([entry_of(method) for method in methods])
     jobs, command = _jobs(experiment, entries, seeds, options)
     base = next(iter(jobs.values()))
+    count = range(base.settings.seed, base.settings.seed + seeds)
+    runs = [(label, seed, _with_seed(job, seed)) for seed in count for label, job in jobs.items()]
     folder = None if out is None else ComparisonFolder(out)
     if folder is not None:
-        folder.create(base.config, {label: job.config["method"] for label, job in jobs.items()}, seeds, command)
+        folder.check(base.config)
+        for label, seed, run in runs:  # all of them before the first runs, and before anything is written
+            held = RunFolder(folder.run(label, seed))
+            if held.exists():
+                held.check_same(run.config)
+        folder.write(base.config, {label: job.config["method"] for label, job in jobs.items()}, seeds, command)
     bench = _Bench(base, device)
     results: dict[str, list[Result]] = {label: [] for label in jobs}
-    first = base.settings.seed
-    for seed in range(first, first + seeds):
-        for label, job in jobs.items():
-            place = None if folder is None else folder.run(label, seed)
-            tell = None if progress is None else _named(progress, label, seed)
-            run = _with_seed(job, seed)
-            done = place is not None and RunFolder(place).complete
-            result = execute(run, out=place, progress=tell, engine=None if done else bench.engine)
-            if done and tell is not None:
-                tell("read", result.best_round, job.settings.rounds, result.final)
-            if place is not None:
-                result.variables = None  # the models of many runs would fill the memory, and they are on disk
-            results[label].append(result)
+    for label, seed, run in runs:
+        place = None if folder is None else folder.run(label, seed)
+        tell = None if progress is None else _named(progress, label, seed)
+        done = place is not None and RunFolder(place).complete
+        result = execute(run, out=place, progress=tell, engine=None if done else bench.engine)
+        if done and tell is not None:
+            tell("read", result.best_round, run.settings.rounds, result.final)
+        if place is not None:
+            result.variables = None  # the models of many runs would fill the memory, and they are on disk
+        results[label].append(result)
     kept = None if folder is None else folder.path
     return Comparison(results, about_clients(base.federation), baseline_of(results), command, kept)
 
@@ -103,7 +107,7 @@ class _Bench:
             from coterie.run import precision
 
             job = self._job
-            plan = plan_for(job.task, len(job.federation), self._device, job.settings.mode, job.settings.chunk)
+            plan = plan_for(job.task, job.federation, self._device, job.settings.mode, job.settings.chunk)
             with precision(job.settings.precision):
                 self._engine = Engine(job.task, job.federation, self._device, plan)
         return self._engine

@@ -10,6 +10,7 @@
 """
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -205,8 +206,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{escaped}"'
+        # JSON and TOML escape text alike, but for the one control character that JSON lets through
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     return repr(value)

@@ -194,32 +194,34 @@ class ComparisonFolder:
         """Return the folder of one run."""
         return self.path / label / f"seed-{seed}"
 
-    def create(
-        self, config: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], seeds: int, command: str
-    ) -> None:
-        """Write down what is compared, or accept a folder that compares under the same settings; refuse any other.
-
-        Args:
-            config: what holds for all runs (the config of one of them; its method and seed do not count).
-            methods: each label's complete settings.
-            seeds: runs of each method.
-            command: what repeats the comparison.
-        """
-        common = {section: dict(table) for section, table in config.items() if section not in ("format", "method")}
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse a folder that holds something else, or a comparison under other settings than this run's config."""
         if self.exists():
-            held = {key: table for key, table in self.read().items() if key in common}
-            for name, here, there in differences(common, held):
+            held = {key: table for key, table in self.read().items() if key in _common(config)}
+            for name, here, there in differences(_common(config), held):
                 raise CoterieError(
                     f"{self.path} holds another comparison: {name} is {there!r} there and {here!r} here; "
                     "choose another --out or remove the folder"
                 )
         elif self.path.exists() and (not self.path.is_dir() or any(f.suffix != ".tmp" for f in self.path.iterdir())):
             raise CoterieError(f"{self.path} exists and is not the folder of a comparison; choose another --out")
-        with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        tables: dict[str, Any] = {"format": FORMAT, **common}
+
+    def write(
+        self, config: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], seeds: int, command: str
+    ) -> None:
+        """Write down what is compared.
+
+        Args:
+            config: what holds for all runs (the config of the first; its method does not count).
+            methods: each label's complete settings.
+            seeds: runs of each method.
+            command: what repeats the comparison.
+        """
+        tables: dict[str, Any] = {"format": FORMAT, **_common(config)}
         tables["compare"] = {"methods": list(methods), "seeds": seeds, "command": command}
         tables |= {f"methods.{_toml_value(label)}": dict(table) for label, table in methods.items()}
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         durable_write(self.path / FILE, dump_toml(tables).encode())
 
     def read(self) -> dict[str, Any]:
@@ -239,6 +241,10 @@ class ComparisonFolder:
             if not RunFolder(place).complete:
                 raise CoterieError(f"{self.path} is not complete; continue it with `coterie resume {self.path}`")
         return [(label, Result.read(place)) for label, place in places]
+
+
+def _common(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {section: dict(table) for section, table in config.items() if section not in ("format", "method")}
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -5,6 +5,7 @@ its own file, and one row of the contract test. A thing of your own needs no row
 `package.module:Mine` are names too, and so is an entry point in the group `coterie.methods` (or `.models`, ...).
 """
 
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
-__all__ = ["KINDS", "Row", "find", "load", "rows"]
+__all__ = ["KINDS", "Row", "find", "load", "module_from_file", "rows"]
 
 
 class Row(NamedTuple):
@@ -141,7 +142,7 @@ def load(kind: str, name: str) -> Any:
     """Import the class behind a name."""
     module_name, _, attribute = find(kind, name).target.rpartition(":")
     try:
-        module = _module_from_file(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
+        module = module_from_file(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     except (ImportError, OSError, SyntaxError) as error:
         raise CoterieError(f"{name}: {module_name} cannot be imported ({error})") from error
     if not hasattr(module, attribute):
@@ -149,11 +150,12 @@ def load(kind: str, name: str) -> Any:
     return getattr(module, attribute)
 
 
-def _module_from_file(path: str) -> Any:
+def module_from_file(path: str) -> Any:
+    """Import a file of the user's own, once; its module has the same name in every process, so that classes travel."""
     file = Path(path).resolve()
     if not file.is_file():
         raise CoterieError(f"{path} is not a file; a method of your own is named FILE.py:CLASS")
-    name = f"coterie_user_{file.stem}_{abs(hash(str(file))):x}"
+    name = f"coterie_user_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
         module_spec = importlib.util.spec_from_file_location(name, file)
         assert module_spec is not None

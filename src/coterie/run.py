@@ -202,7 +202,7 @@ def execute(
     with precision(job.settings.precision):
         if engine is None:
             place = device if isinstance(device, Device) else choose_device(device)
-            plan = plan_for(job.task, len(job.federation), place, job.settings.mode, job.settings.chunk)
+            plan = plan_for(job.task, job.federation, place, job.settings.mode, job.settings.chunk)
             engine = Engine(job.task, job.federation, place, plan)
         return _Loop(job, engine, folder, progress or (lambda *_: None)).run()
 

@@ -76,6 +76,7 @@ class Task:
         accepted = inspect.signature(type(eqx.combine(params, self._static)).__call__).parameters
         self._takes_key = "key" in accepted
         self.names = [name for name, _ in names(params)]
+        self.size = sum(leaf.size for leaf in jax.tree.leaves(params))
         # Dense layers have matrices; a kernel of more dimensions or a loop over time runs better client by client.
         self.dense = kind != "next-character" and all(leaf.ndim <= 2 for leaf in jax.tree.leaves(params))
         self.personal = personal

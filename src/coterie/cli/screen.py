@@ -5,6 +5,7 @@ the leaderboard and the verdict.
 from types import TracebackType
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -76,25 +77,27 @@ def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
     """Print one line a method."""
     first = rows[0]
     percent = first["metric"] == "accuracy"
-    title = f"mean {first['metric']}" + ("" if first["higher_is_better"] else " (lower is better)")
+    title = f"mean\n{first['metric']}" + ("" if first["higher_is_better"] else "\n(low is good)")
     compared = any(row["beat_alone"] is not None for row in rows)
-    heads = ["method", title, "std", first["worst_label"], *(["beat alone"] if compared else [])]
-    table = Table(*heads, "bytes per client", "seconds", header_style="bold")
-    table.columns[0].no_wrap = True
-    table.columns[0].min_width = max(len(row["method"]) for row in rows)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    heads = ["method", title, "std", first["worst_label"].replace(" ", "\n"), *(["beat\nalone"] if compared else [])]
+    heads += ["bytes per\nclient", "seconds"]
 
     def number(value: float) -> str:
         return f"{100 * value:.1f} %" if percent else f"{value:.4g}"
 
+    lines = []
     for row in rows:
-        if row["ceiling"]:
-            table.add_section()
         beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']} of {row['clients']}"
         cells = [escape(row["method"]), number(row["mean"]), number(row["std"]), number(row["worst"])]
         cells += [beat] if compared else []
-        table.add_row(*cells, human_bytes(row["bytes_per_client"]), f"{row['seconds']:.1f}")
+        lines.append([*cells, human_bytes(row["bytes_per_client"]), f"{row['seconds']:.1f}"])
+    table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place else "left", no_wrap=bool(place), overflow="fold")
+    for row, line in zip(rows, lines, strict=True):
+        if row["ceiling"]:
+            table.add_section()
+        table.add_row(*line)
     console.print(table)
     for row in rows:
         if row["ceiling"]:

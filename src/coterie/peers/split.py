@@ -4,7 +4,10 @@ The half of the even-numbered clients lives in this process, the other in a part
 (`pipe.py`). Used by the contract that every method keeps.
 """
 
+import contextlib
 import multiprocessing
+import pickle
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from coterie import registry
 from coterie.clients import Federation
+from coterie.errors import CoterieError
 from coterie.graph import Graph
 from coterie.peers.base import Arrivals, Traffic
 from coterie.peers.pipe import PipeCarrier
@@ -104,21 +109,38 @@ class Partner:
 
     def run(self, problem: Problem) -> tuple[Half, Half]:
         """Run both halves of a problem."""
-        self._orders.send(problem)
-        mine = run_half(problem, self._line, hub=True)
-        theirs = self._orders.recv()
-        if isinstance(theirs, str):
-            raise RuntimeError(theirs)
-        return mine, theirs
+        module = sys.modules[type(problem.method).__module__]
+        own_file = module.__file__ if module.__name__.startswith("coterie_user_") else None
+        try:
+            self._orders.send((own_file, pickle.dumps(problem)))
+            refused = self._orders.recv()
+        except (EOFError, ConnectionError):
+            refused = "it ended at once"
+        if refused is not None:
+            raise CoterieError(
+                f"a second process cannot import {type(problem.method).__name__} ({refused}): put it in a file of its "
+                "own, and what runs there below `if __name__ == '__main__':`"
+            )
+        return run_half(problem, self._line, hub=True), self._orders.recv()
 
     def close(self) -> None:
         """End the partner process."""
-        self._orders.send(None)
+        with contextlib.suppress(ConnectionError):  # it may have died of what is being reported
+            self._orders.send(None)
         self._process.join(30)
 
 
 def _serve(orders: Any, line: Any) -> None:
-    while (problem := orders.recv()) is not None:
+    while (order := orders.recv()) is not None:
+        own_file, packed = order
+        try:
+            if own_file is not None:
+                registry.module_from_file(own_file)
+            problem = pickle.loads(packed)
+        except (AttributeError, ImportError) as error:
+            orders.send(str(error))
+            continue
+        orders.send(None)
         orders.send(run_half(problem, line, hub=False))
 
 

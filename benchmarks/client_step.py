@@ -1,0 +1,115 @@
+"""One SGD step of all clients, against a PyTorch loop over clients on the same device in the same run.
+
+    python benchmarks/client_step.py --model cnn --device gpu          # FedAvg's CIFAR CNN, batch 10, 100 clients
+    python benchmarks/client_step.py --model mlp --device cpu          # 784-64-10
+    python benchmarks/client_step.py --model cnn --device gpu --augment
+
+The step is timed inside the product: FedAvg rounds of many local steps, compilation aside, as `coterie run` does them.
+Both sides use float32 storage; matrix units may round products to TF32 (JAX's and cuDNN's default).
+"""
+
+import argparse
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from common import best_of, federation, publish
+
+from coterie.engine import Engine, Training, plan_for
+from coterie.graph import Graph
+from coterie.methods.fedavg import FedAvg
+from coterie.models.augment import Augment
+from coterie.models.cnn import Cnn
+from coterie.models.mlp import Mlp
+from coterie.runtime import Device, choose_device
+from coterie.task import Task
+
+SHAPES = {"cnn": (3, 32, 32), "mlp": (784,)}
+
+
+def ours(args: argparse.Namespace, device: Device, augment: Augment | None, mode: str = "auto") -> float:
+    """Return seconds for one step of all clients."""
+    model = {"cnn": Cnn(), "mlp": Mlp(hidden=(64,))}[args.model]
+    data = federation(args.clients, args.samples, SHAPES[args.model], 10)
+    task = Task.of(data, model, augment=augment)
+    engine = Engine(task, data, device, plan_for(task, data, device, mode))
+    method = FedAvg(lr=0.01, batch_size=args.batch, steps=args.steps)
+    training = Training(engine, method, Graph.empty(args.clients), np.zeros((args.clients, 0)), 0)
+    held = [training.init()[0]]
+
+    def block() -> None:
+        held[0], _ = training.advance(held[0], 1, args.rounds)
+        jax.block_until_ready(held[0])
+
+    return best_of(args.repeats, block) / (args.rounds * args.steps)
+
+
+def torch_loop(args: argparse.Namespace, kind: str) -> float:
+    """Return seconds for one step of all clients in a PyTorch loop over clients, as other libraries simulate them."""
+    import torch
+    from torch import nn
+
+    place = torch.device("cuda" if kind == "gpu" else "cpu")
+
+    def build() -> Any:
+        if args.model == "mlp":
+            return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+        convolutions = [nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(1600, 512), nn.ReLU(), nn.Linear(512, 10))
+
+    models = [build().to(place) for _ in range(args.clients)]
+    optimisers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in models]
+    x = torch.randn(args.clients, args.samples, *SHAPES[args.model], device=place)
+    y = torch.randint(0, 10, (args.clients, args.samples), device=place)
+    loss_of = nn.CrossEntropyLoss()
+
+    def sweep() -> None:
+        for c in range(args.clients):
+            picked = torch.randint(0, args.samples, (args.batch,), device=place)
+            optimisers[c].zero_grad()
+            loss_of(models[c](x[c, picked]), y[c, picked]).backward()
+            optimisers[c].step()
+        if kind == "gpu":
+            torch.cuda.synchronize()
+
+    return best_of(args.loop_repeats, sweep)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=["cnn", "mlp"], default="cnn")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--loop-repeats", type=int, default=5)
+    parser.add_argument("--augment", action="store_true", help="also time random crop and flip")
+    parser.add_argument("--both-modes", action="store_true", help="also time the exact mode (CPU)")
+    parser.add_argument("--no-rival", action="store_true")
+    args = parser.parse_args()
+    device = choose_device(args.device)
+    began = time.time()
+    seconds = ours(args, device, None)
+    figures: dict[str, Any] = {"clients": args.clients, "batch": args.batch, "model": args.model}
+    figures["coterie_ms_per_step_of_all_clients"] = round(1e3 * seconds, 3)
+    if args.both_modes:
+        for mode in ("exact", "fast"):
+            figures[f"coterie_{mode}_ms"] = round(1e3 * ours(args, device, None, mode), 3)
+    if args.augment:
+        augmented = ours(args, device, Augment(crop=4, flip=True))
+        figures["augmented_ms"] = round(1e3 * augmented, 3)
+        figures["augmented_over_plain"] = round(augmented / seconds, 3)
+    if not args.no_rival:
+        loop = torch_loop(args, device.platform)
+        figures["torch_loop_ms"] = round(1e3 * loop, 2)
+        figures["times_faster_than_torch_loop"] = round(loop / seconds, 1)
+    figures["benchmark_seconds"] = round(time.time() - began, 1)
+    publish(f"client-step-{args.model}", device.label, figures)
+
+
+if __name__ == "__main__":
+    main()
