@@ -1,4 +1,4 @@
-"""Comparing methods: the statistics, the leaderboard, fair settings, and that a second call does only what is missing."""
+"""Comparing methods: statistics, leaderboard, fair settings, and that a second call does only what is missing."""
 
 import json
 import shlex
@@ -14,10 +14,11 @@ import coterie as ct
 from coterie.cli.training import _changed
 from coterie.compare import Comparison, compare
 from coterie.errors import CoterieError
+from coterie.job import Job
 from coterie.ledger import Ledger
 from coterie.lineup import DEFAULT_METHODS, Lineup, entry_of, repeat_command, variant
 from coterie.result import Result
-from coterie.run import Job, execute
+from coterie.run import execute
 from coterie.statistics import paired_interval, verdict
 
 TINY = {
@@ -63,7 +64,7 @@ def together(baseline="local", **results):
 
 
 def test_the_interval_of_a_case_done_by_hand():
-    # differences 1, 2, 3: mean 2, standard deviation 1, error 1/sqrt(3); a table of Student's t says 4.303 for 2 degrees
+    # 1, 2, 3: mean 2, standard deviation 1, error 1/sqrt(3); a table of Student's t says 4.303 for 2 degrees
     found = paired_interval(np.array([1.0, 2.0, 3.0]))
     assert found.mean == 2
     assert found.error == pytest.approx(1 / np.sqrt(3))
@@ -415,6 +416,22 @@ def test_data_from_python_are_compared_in_memory_and_in_a_folder(tmp_path):
     other = ct.load("planted-groups", clients=4, groups=2, train_size=8, test_size=8, seed=1)
     with pytest.raises(CoterieError, match=r"data.digest"):
         ct.compare(other, methods[:1], model="linear", rounds=2, device="cpu", out=tmp_path / "out")
+
+
+def test_a_regression_in_double_precision_is_compared():
+    tables = {
+        "data": {"name": "hierarchical-linear", "clusters": 2, "clients_per_cluster": 2, "dimension": 3},
+        "model": {"name": "linear"},
+        "run": {"rounds": 2, "precision": "float64"},
+        "compare": {"methods": ["local", "fedavg"]},
+    }
+    lineup = Lineup.from_dict(tables)
+    comparison = compare(lineup.experiment, lineup.methods, device="cpu")
+    assert (comparison.metric, comparison.higher_is_better) == ("rmse", False)
+    assert comparison.results["local"][0].model(0).variables.params.weight.dtype == np.float64
+    gains = comparison.scores("local") - comparison.scores("fedavg")
+    np.testing.assert_allclose(comparison.gains("fedavg"), gains)
+    assert "in rmse" in comparison.verdict()
 
 
 def test_the_report_is_written_from_a_comparison_or_its_folder(done, tmp_path):

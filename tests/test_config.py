@@ -138,7 +138,7 @@ def test_overrides_are_read_as_toml_and_a_bare_word_is_text(override, change):
 
 @pytest.mark.parametrize("override", ["rounds=5", "run.rounds", "=3", ".x=3", "run.=3"])
 def test_an_override_without_section_key_or_value_is_refused(override):
-    with pytest.raises(CoterieError, match="write SECTION.KEY=VALUE"):
+    with pytest.raises(CoterieError, match=r"write SECTION\.KEY=VALUE"):
         parse_override(override)
 
 

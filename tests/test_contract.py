@@ -16,6 +16,12 @@ METHODS = [
     ("ditto", {"tie": 0.5}),
     ("gossip-sgd", {}),
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),
+    ("fomo", {}),
+    ("cga", {}),
+    ("cga", {"margin": 0.5, "momentum": 0.5, "steps": 2}),
+    ("dada", {}),
+    ("meta-l2c", {}),
+    ("pfedgraph", {}),
 ]
 
 

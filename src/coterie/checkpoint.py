@@ -21,7 +21,7 @@ import safetensors.numpy
 
 from coterie.errors import CoterieError, StorageError
 
-__all__ = ["cut_lines", "durable_write", "load", "pack", "save", "storage_errors", "unpack"]
+__all__ = ["cut_lines", "durable_write", "load", "pack", "save", "storage_errors", "sync_folder", "unpack"]
 
 KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
 NAME = re.compile(r"step-(\d+)\.safetensors")
@@ -75,10 +75,10 @@ def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(path)  # a failed write does not name the file
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename in the folder survive a power cut."""
     if os.name == "nt":  # Windows can not open a folder
         return
@@ -107,7 +107,7 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str,
     if not held.is_dir():
         with storage_errors(folder):
             held.mkdir(parents=True, exist_ok=True)
-            _sync_folder(folder)
+            sync_folder(folder)
     path = held / f"step-{step:08d}.safetensors"
     durable_write(path, *_encode(step, arrays, meta), run=folder)
     # Later steps, if any, were damaged and belong to a past this run did not continue from.

@@ -104,11 +104,11 @@ class _Bench:
     def engine(self) -> Any:
         if self._engine is None:
             from coterie.engine import Engine, plan_for
-            from coterie.run import precision
+            from coterie.job import precision
 
             job = self._job
-            plan = plan_for(job.task, job.federation, self._device, job.settings.mode, job.settings.chunk)
             with precision(job.settings.precision):
+                plan = plan_for(job.task, job.federation, self._device, job.settings.mode, job.settings.chunk)
                 self._engine = Engine(job.task, job.federation, self._device, plan)
         return self._engine
 
@@ -116,7 +116,7 @@ class _Bench:
 def _jobs(subject: Any, entries: list[Entry], seeds: int, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Make one job a method, so that every mistake is found before anything runs; and the command that repeats them."""
     from coterie import registry
-    from coterie.run import Job, load_federation, make_task
+    from coterie.job import Job, load_federation, make_task
     from coterie.spec import build
 
     if isinstance(subject, Federation):

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import CoterieError
-from coterie.lineup import ComparisonFolder, differences, entry_of
+from coterie.lineup import ComparisonFolder, entry_of
 from coterie.result import Result, worst
 from coterie.statistics import paired_interval, verdict
-from coterie.storage import RunFolder
+from coterie.storage import RunFolder, difference
 
 __all__ = ["Comparison", "baseline_of"]
 
@@ -144,7 +144,7 @@ class Comparison:
         first = found[0][1]
         for _, result in found[1:]:
             _check_same_clients(first, result)
-        clients = RunFolder(first.folder or "").clients()
+        clients = {key: value for key, value in RunFolder(first.folder or "").clients().items() if key != "digest"}
         results = _by_label(found)
         where = Path(folders[0]) if len(folders) == 1 else None
         return cls(results, clients, baseline_of(results), " && ".join(commands), where)
@@ -163,14 +163,13 @@ def baseline_of(results: dict[str, list[Result]]) -> str | None:
 
 
 def _check_same_clients(first: Result, other: Result) -> None:
-    here, there = ({s: table for s, table in r.config.items() if s in ("data", "partition")} for r in (first, other))
-    for name, ours, theirs in differences(here, there):
-        raise CoterieError(
-            f"{other.folder} has other clients than {first.folder}: {name} is {theirs!r} there and {ours!r} here; "
-            "only runs on the same clients can be compared"
-        )
-    if first.names != other.names:
-        raise CoterieError(f"{other.folder} has other clients than {first.folder}; only the same can be compared")
+    """Refuse runs on other data, by the fingerprints in their folders, naming the setting that makes the difference."""
+    digests = [RunFolder(result.folder or "").clients().get("digest") for result in (first, other)]
+    if digests[0] == digests[1]:
+        return
+    here, there = ({s: t for s, t in r.config.items() if s in ("data", "partition")} for r in (first, other))
+    why = difference(there, here) or "the data have changed between the two"
+    raise CoterieError(f"{other.folder} has other clients than {first.folder}: {why}; only the same can be compared")
 
 
 def _by_label(found: list[tuple[str, Result]]) -> dict[str, list[Result]]:
@@ -189,10 +188,10 @@ def _by_label(found: list[tuple[str, Result]]) -> dict[str, list[Result]]:
             same.append(result)
     results = {}
     for label, held in groups.items():
-        varying = {name for config, _ in held for name, _, _ in differences(held[0][0], config)}
-        for config, runs in held:
-            settings = [
-                f"{key}={config.get(s, {}).get(key)}" for s, _, key in (n.partition(".") for n in sorted(varying))
-            ]
-            results[f"{label} ({', '.join(settings)})" if varying else label] = runs
+        flat = [{(s, key): value for s, table in config.items() for key, value in table.items()} for config, _ in held]
+        keys = dict.fromkeys(key for each in flat for key in each)
+        varying = [key for key in keys if any(each.get(key) != flat[0].get(key) for each in flat)]
+        for settings, (_, runs) in zip(flat, held, strict=True):
+            words = ", ".join(f"{key[1]}={settings.get(key)}" for key in varying)
+            results[f"{label} ({words})" if varying else label] = runs
     return results

@@ -1,12 +1,12 @@
 """An experiment as a TOML file: typed, complete, re-runnable; an unknown key is an error that names the nearest one.
 
-    format = 1
-    [data]       name = "digits"
-    [partition]  name = "classes"   clients = 20   classes = 3
-    [model]      name = "mlp"       personal = []
-    [method]     name = "ditto"     lr = 0.1
-    [graph]      name = "exponential"
-    [run]        rounds = 50        seed = 0
+format = 1
+[data]       name = "digits"
+[partition]  name = "classes"   clients = 20   classes = 3
+[model]      name = "mlp"       personal = []
+[method]     name = "ditto"     lr = 0.1
+[graph]      name = "exponential"
+[run]        rounds = 50        seed = 0
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ class Experiment:
         usual = DEFAULTS.get(data_name) or _natural_partition(data_name)
         completed = {**usual, **tables}
         for section, table in usual.items():
-            if section in tables and "name" not in tables[section]:
+            if section in tables and tables[section].get("name", table["name"]) == table["name"]:
                 completed[section] = {**table, **tables[section]}  # `clients = 10` alone changes nothing else
         parts = {section: _part(section, completed.get(section, {})) for section in SECTIONS}
         from coterie.models.augment import Augment

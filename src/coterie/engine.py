@@ -107,8 +107,13 @@ class Training:
         ids: np.ndarray | None = None,
     ):
         self.engine, self.task, self.method = engine, engine.task, method
-        self._tables = engine.put(make_tables(graph, weights, ids, dtype=np.dtype(engine.task.dtype).type))
+        self._ids = ids
+        self._use(graph, weights)
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
+
+    def _use(self, graph: Graph, weights: np.ndarray) -> None:
+        self.graph = graph
+        self._tables = self.engine.put(make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type))
 
     def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
@@ -138,6 +143,32 @@ class Training:
         state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
         weights = None if info.weights is None else np.asarray(info.weights[-1])
         return self.engine.place(state), Rounds(np.asarray(info.loss), jax.tree.map(np.asarray, traffic), weights)
+
+    def rounds_to_stage(self, first: int, rounds: int) -> int:
+        """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
+        ends = [end for end in stage_ends(self.method) if first <= end < first + rounds]
+        return min(ends) - first + 1 if ends else rounds
+
+    def next_stage(self, state: Any, number: int) -> tuple[Any, Traffic | None]:
+        """Begin a new stage if one begins after round `number`: the method says which edges stay.
+
+        Everyone learns by `share` who keeps whom, since a kept graph is not symmetric and listeners must know.
+        Returns the state for the new tables, and what the news cost (None if the stage goes on).
+        """
+        if number not in stage_ends(self.method):
+            return state, None
+
+        def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
+            peers = LocalPeers(tables, self.engine.plan)
+            kept, _ = peers.share(method.keep(state, tables.present, peers.clients))
+            return kept, peers.traffic()
+
+        kept, traffic = self._call(program, ("keep", number), state)
+        graph, slots = self.graph.keep(np.asarray(kept))
+        rows = slots if self._ids is None else slots[self._ids]
+        state = self.method.narrow(state, slot_taker(rows))  # type: ignore[attr-defined]
+        self._use(graph, np.zeros(graph.neighbours.shape))
+        return self.engine.place(state), jax.tree.map(lambda a: np.asarray(a)[None], traffic)
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""
@@ -176,6 +207,16 @@ class Training:
         return self.engine.call(
             program, name, self.method, self._tables, self.engine.clients, *arguments, donate=donate
         )
+
+
+def stage_ends(method: Any) -> tuple[int, ...]:
+    """Return the rounds after which a method changes its graph; most never do."""
+    return method.stages() if hasattr(method, "stages") else ()
+
+
+def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
+    """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
+    return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
 
 
 SMALL = 10_000  # parameters up to which a CPU runs dense models faster batched than client by client

@@ -106,6 +106,13 @@ class Graph:
         """Build the graph without edges, with no slots at all: what methods with a hub need."""
         return cls.from_edges([], [], clients)
 
+    def keep(self, kept: np.ndarray) -> tuple["Graph", np.ndarray]:
+        """Drop the slots where `kept [K, D]` is false; returns the smaller graph and which old slot each one was."""
+        kept = np.asarray(kept) & self.present
+        graph = Graph.from_edges(np.nonzero(kept)[0], self.neighbours[kept], self.clients)
+        order = np.argsort(~kept, axis=1, kind="stable")  # kept slots first, still in id order
+        return graph, order[:, : graph.neighbours.shape[1]]
+
     @property
     def clients(self) -> int:
         """K, the number of clients."""

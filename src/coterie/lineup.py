@@ -25,7 +25,7 @@ from coterie.config import FORMAT, SECTIONS, Experiment, _toml_value, dump_toml,
 from coterie.errors import CoterieError
 from coterie.result import Result
 from coterie.spec import build, param, spec, to_dict
-from coterie.storage import RunFolder
+from coterie.storage import REMEDY, RunFolder, difference
 
 __all__ = [
     "DEFAULT_METHODS",
@@ -34,7 +34,6 @@ __all__ = [
     "ComparisonFolder",
     "Entry",
     "Lineup",
-    "differences",
     "entry_of",
     "repeat_command",
     "variant",
@@ -155,25 +154,33 @@ def _own_table(name: str, table: Any, asked: Sequence[str]) -> dict[str, Any]:
 
 
 def repeat_command(experiment: Experiment, entries: Sequence[Entry], seeds: int) -> str:
-    """Return the command that repeats a comparison: it names everything that is not at its default."""
+    """Return the command that repeats a comparison: it names all but defaults that `compare` begins with, too."""
+    start = FIRST if experiment.data.name == FIRST["data"]["name"] else {}
+    assumed = Experiment.from_dict({"data": experiment.data.to_dict(), "run": start.get("run", {})})
     words = ["coterie", "compare", "--methods", ",".join(e.name if ":" in e.name else e.label for e in entries)]
-    words += ["--seeds", str(seeds)]
-    for section, (_, default, _) in SECTIONS.items():
-        part = getattr(experiment, section)
-        chosen = {"name": part.name} if part.name != default and section != "method" else {}
-        chosen |= {} if part.common is None else _changed(part.common)
-        if section != "method":
-            words += _set(section, chosen | _changed(part.spec))
-    words += _set("augment", _changed(experiment.augment)) + _set("run", _changed(experiment.run))
+    words += ["--seeds", str(seeds)] + ([] if start else ["--data", experiment.data.name])
+    words += _set("data", _changed(experiment.data.spec))
+    for section in ("partition", "model", "graph"):
+        ours, theirs = (getattr(each, section) for each in (experiment, assumed))
+        chosen = {} if ours.name == theirs.name == SECTIONS[section][1] else {"name": ours.name}
+        chosen |= _changed(ours.common) | _changed(ours.spec)
+        words += _set(section, chosen | (_other(ours.to_dict(), theirs.to_dict()) if ours.name == theirs.name else {}))
+    words += _set("augment", _changed(experiment.augment))
+    words += _set("run", _changed(experiment.run) | _other(to_dict(experiment.run), to_dict(assumed.run)))
     settings = [variant(experiment, entry).method.spec for entry in entries]
+    begun = start.get("method", {})
     held = {key: [getattr(each, key) for each in settings if hasattr(each, key)] for key in SHARED}
-    changed = [_changed(each) for each in settings]
-    shared = {k: v[0] for k, v in held.items() if all(x == v[0] for x in v) and any(k in each for each in changed)}
+    told = [_changed(each) | {k: getattr(each, k) for k in begun if hasattr(each, k)} for each in settings]
+    shared = {k: v[0] for k, v in held.items() if all(x == v[0] for x in v) and any(k in each for each in told)}
     words += _set("method", shared)
-    for entry, chosen in zip(entries, changed, strict=True):
+    for entry, chosen in zip(entries, told, strict=True):
         renamed = {"name": entry.name} if entry.label != _label(entry.name) else {}
         words += _set(f"methods.{entry.label}", renamed | {k: v for k, v in chosen.items() if k not in shared})
     return shlex.join(words)
+
+
+def _other(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in ours.items() if theirs.get(key) != value}
 
 
 def _set(section: str, values: Mapping[str, Any]) -> list[str]:
@@ -198,11 +205,9 @@ class ComparisonFolder:
         """Refuse a folder that holds something else, or a comparison under other settings than this run's config."""
         if self.exists():
             held = {key: table for key, table in self.read().items() if key in _common(config)}
-            for name, here, there in differences(_common(config), held):
-                raise CoterieError(
-                    f"{self.path} holds another comparison: {name} is {there!r} there and {here!r} here; "
-                    "choose another --out or remove the folder"
-                )
+            changed = difference(held, _common(config))
+            if changed:
+                raise CoterieError(f"{self.path} holds another comparison: {changed}; {REMEDY}")
         elif self.path.exists() and (not self.path.is_dir() or any(f.suffix != ".tmp" for f in self.path.iterdir())):
             raise CoterieError(f"{self.path} exists and is not the folder of a comparison; choose another --out")
 
@@ -245,10 +250,3 @@ class ComparisonFolder:
 
 def _common(config: Mapping[str, Any]) -> dict[str, Any]:
     return {section: dict(table) for section, table in config.items() if section not in ("format", "method")}
-
-
-def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """List the keys that differ, as (section.key, ours, theirs)."""
-    flat = [{(s, k): v for s, table in tables.items() for k, v in table.items()} for tables in (ours, theirs)]
-    keys = sorted(flat[0].keys() | flat[1].keys())
-    return [(".".join(key), flat[0].get(key), flat[1].get(key)) for key in keys if flat[0].get(key) != flat[1].get(key)]

@@ -5,6 +5,7 @@ its own file, and one row of the contract test. A thing of your own needs no row
 `package.module:Mine` are names too, and so is an entry point in the group `coterie.methods` (or `.models`, ...).
 """
 
+import dataclasses
 import hashlib
 import importlib
 import importlib.metadata
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
-__all__ = ["KINDS", "Row", "find", "load", "module_from_file", "rows"]
+__all__ = ["KINDS", "Row", "find", "imported", "load", "module_from_file", "rows"]
 
 
 class Row(NamedTuple):
@@ -38,7 +39,9 @@ METHODS = [
         "the shared model, tuned on each client's own data",
         "Yu et al. 2020",
     ),
-    Row("fedprox", "coterie.methods.fedprox:FedProx", "FedAvg whose clients stay near the hub's model", "Li et al. 2020"),
+    Row(
+        "fedprox", "coterie.methods.fedprox:FedProx", "FedAvg whose clients stay near the hub's model", "Li et al. 2020"
+    ),
     Row("ditto", "coterie.methods.ditto:Ditto", "a personal model tied to the shared one", "Li et al. 2021"),
     Row(
         "gossip-sgd",
@@ -46,10 +49,45 @@ METHODS = [
         "average with the neighbours and step, without a hub (D-PSGD, DSGD)",
         "Lian et al. 2017",
     ),
+    Row(
+        "fomo",
+        "coterie.methods.fomo:Fomo",
+        "neighbours' models weighed by how much they help on one's own validation samples",
+        "Zhang et al. 2021",
+    ),
+    Row(
+        "cga",
+        "coterie.methods.cga:CGA",
+        "a step in a direction none of the neighbours' gradients objects to",
+        "Esfandiari et al. 2021",
+    ),
+    Row(
+        "dada",
+        "coterie.methods.dada:Dada",
+        "personal models and a sparse graph of similar clients, learned in turns",
+        "Zantedeschi et al. 2020",
+    ),
+    Row(
+        "meta-l2c",
+        "coterie.methods.meta_l2c:MetaL2C",
+        "mixing weights learned by gradient descent on one's own validation loss",
+        "Li et al. 2022",
+    ),
+    Row(
+        "pfedgraph",
+        "coterie.methods.pfedgraph:PFedGraph",
+        "weights from the angle between models' displacements and the amount of data",
+        "Ye et al. 2023",
+    ),
 ]
 
 DATASETS = [
-    Row("digits", "coterie.data.embedded:Digits", "8x8 handwritten digits, embedded: 1,797 images, 10 classes", "scikit-learn"),
+    Row(
+        "digits",
+        "coterie.data.embedded:Digits",
+        "8x8 handwritten digits, embedded: 1,797 images, 10 classes",
+        "scikit-learn",
+    ),
     Row(
         "hierarchical-linear",
         "coterie.data.synthetic:HierarchicalLinear",
@@ -61,25 +99,55 @@ DATASETS = [
     Row("csv", "coterie.data.files:Csv", "a CSV table with a column that says whose row it is"),
     Row("parquet", "coterie.data.files:Parquet", "a Parquet table with a column that says whose row it is"),
     Row("mnist", "coterie.data.public:Mnist", "28x28 handwritten digits, 70,000 images", "LeCun et al. 1998"),
-    Row("fashion-mnist", "coterie.data.public:FashionMnist", "28x28 pictures of clothes, 70,000 images", "Xiao et al. 2017"),
+    Row(
+        "fashion-mnist",
+        "coterie.data.public:FashionMnist",
+        "28x28 pictures of clothes, 70,000 images",
+        "Xiao et al. 2017",
+    ),
     Row("cifar10", "coterie.data.public:Cifar10", "32x32 colour photographs, 10 classes", "Krizhevsky 2009"),
     Row("cifar100", "coterie.data.public:Cifar100", "32x32 colour photographs, 100 classes in 20", "Krizhevsky 2009"),
-    Row("emnist", "coterie.data.public:Emnist", "28x28 handwritten letters and digits, 814,255 images", "Cohen et al. 2017"),
-    Row("shakespeare", "coterie.data.public:Shakespeare", "next character in the speeches of each role", "McMahan et al. 2017"),
+    Row(
+        "emnist",
+        "coterie.data.public:Emnist",
+        "28x28 handwritten letters and digits, 814,255 images",
+        "Cohen et al. 2017",
+    ),
+    Row(
+        "shakespeare",
+        "coterie.data.public:Shakespeare",
+        "next character in the speeches of each role",
+        "McMahan et al. 2017",
+    ),
 ]
 
 PARTITIONS = [
     Row("iid", "coterie.data.partition:Iid", "shuffle and deal out equally"),
     Row("classes", "coterie.data.partition:Classes", "N classes per client, in shards", "Li et al. 2024, non-IID"),
-    Row("groups", "coterie.data.partition:Groups", "groups of clients that share their classes", "Li et al. 2024, non-IID SBM"),
-    Row("dirichlet", "coterie.data.dirichlet:Dirichlet", "label shares drawn from a Dirichlet law", "Terashita and Hara 2023"),
+    Row(
+        "groups",
+        "coterie.data.partition:Groups",
+        "groups of clients that share their classes",
+        "Li et al. 2024, non-IID SBM",
+    ),
+    Row(
+        "dirichlet",
+        "coterie.data.dirichlet:Dirichlet",
+        "label shares drawn from a Dirichlet law",
+        "Terashita and Hara 2023",
+    ),
     Row(
         "input-clusters",
         "coterie.data.dirichlet:InputClusters",
         "Dirichlet labels; each cluster normalises its inputs in its own way",
         "Terashita and Hara 2023",
     ),
-    Row("pachinko", "coterie.data.dirichlet:Pachinko", "labels drawn through coarse and fine classes", "Reddi et al. 2021"),
+    Row(
+        "pachinko",
+        "coterie.data.dirichlet:Pachinko",
+        "labels drawn through coarse and fine classes",
+        "Reddi et al. 2021",
+    ),
     Row("dominant", "coterie.data.dirichlet:Dominant", "one label makes up most of a client's data", "Lu et al. 2022"),
     Row("quantity", "coterie.data.partition:Quantity", "equal labels, unequal amounts of data"),
     Row("natural", "coterie.data.partition:Natural", "the data say whose sample it is"),
@@ -97,7 +165,12 @@ GRAPHS = [
     Row("complete", "coterie.topologies:Complete", "everyone hears everyone"),
     Row("ring", "coterie.topologies:Ring", "each client hears the ones beside it"),
     Row("group-ring", "coterie.topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),
-    Row("bipartite", "coterie.topologies:Bipartite", "generalised bipartite: every client of one side hears the other", "Li et al. 2024, C.2"),
+    Row(
+        "bipartite",
+        "coterie.topologies:Bipartite",
+        "generalised bipartite: every client of one side hears the other",
+        "Li et al. 2024, C.2",
+    ),
     Row("erdos-renyi", "coterie.topologies:ErdosRenyi", "each pair is joined with a given probability"),
     Row("k-regular", "coterie.topologies:KRegular", "random; every client has k neighbours"),
     Row("torus", "coterie.topologies:Torus", "a grid whose borders meet"),
@@ -108,10 +181,13 @@ GRAPHS = [
 
 KINDS = {"methods": METHODS, "datasets": DATASETS, "partitions": PARTITIONS, "models": MODELS, "graphs": GRAPHS}
 
+# What makes a class one of a kind.
+FUNCTION = {"methods": "round", "datasets": "load", "partitions": "__call__", "models": "build", "graphs": "build"}
+
 # Names people type that mean something else here, with what to say.
 EXPLAINED = {
-    "dpsgd": "dpsgd is differentially private SGD everywhere else, so it is not a name here; decentralised parallel SGD "
-    "(D-PSGD) is gossip-sgd with order = 'mix-and-step'",
+    "dpsgd": "dpsgd is differentially private SGD everywhere else, so it is not a name here; decentralised parallel "
+    "SGD (D-PSGD) is gossip-sgd with order = 'mix-and-step'",
     "d-psgd": "D-PSGD is gossip-sgd with order = 'mix-and-step'",
     "dsgd": "DSGD is gossip-sgd with order = 'step-then-mix'",
 }
@@ -139,8 +215,18 @@ def find(kind: str, name: str) -> Row:
 
 
 def load(kind: str, name: str) -> Any:
-    """Import the class behind a name."""
-    module_name, _, attribute = find(kind, name).target.rpartition(":")
+    """Import the class behind a name; a class of the user's own must be what is asked for."""
+    found = imported(find(kind, name).target, name)
+    function = FUNCTION[kind]
+    if ":" in name and not (isinstance(found, type) and dataclasses.is_dataclass(found) and _has(found, function)):
+        made = "@method" if kind == "methods" else "@spec"
+        raise CoterieError(f"{name} is not a {kind.removesuffix('s')}, which is a class with {made} and {function}()")
+    return found
+
+
+def imported(target: str, name: str) -> Any:
+    """Import what `FILE.py:CLASS` or `package.module:CLASS` names, whatever it is."""
+    module_name, _, attribute = target.rpartition(":")
     try:
         module = module_from_file(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     except (ImportError, OSError, SyntaxError) as error:
@@ -148,6 +234,10 @@ def load(kind: str, name: str) -> Any:
     if not hasattr(module, attribute):
         raise CoterieError(f"{name}: {module_name} has no {attribute!r}{nearest(attribute, dir(module))}")
     return getattr(module, attribute)
+
+
+def _has(cls: type, function: str) -> bool:
+    return any(function in vars(base) for base in cls.__mro__)  # not hasattr: every class can be called
 
 
 def module_from_file(path: str) -> Any:
@@ -162,5 +252,9 @@ def module_from_file(path: str) -> Any:
         assert module_spec.loader is not None
         module = importlib.util.module_from_spec(module_spec)
         sys.modules[name] = module
-        module_spec.loader.exec_module(module)
+        try:
+            module_spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]  # half a module must not pass for a whole one at the next try
+            raise
     return sys.modules[name]

@@ -1,17 +1,22 @@
 """What a run gives back: metrics as a DataFrame, personal models, the cooperation graph, the ledger."""
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coterie.checkpoint import durable_write, storage_errors
 from coterie.errors import CoterieError
 from coterie.ledger import Ledger
 from coterie.spec import nearest
 from coterie.storage import RunFolder, model_file
 
-__all__ = ["Result"]
+__all__ = ["PersonalModel", "Result", "worst"]
+
+ALL_MODELS = "all-clients.safetensors"
+MODEL_FILES = 2000  # clients up to which every model gets a file of its own
 
 
 @dataclasses.dataclass
@@ -27,6 +32,10 @@ class Result:
         seconds: wall time in all, in compilation, in the compiled program.
         best_round: the evaluation whose models are kept (the last, or the best when the run stops early).
         metric: the name of the score; `higher_is_better` says which way is better.
+        device: where it ran.
+        folder: the folder of the run, if it has one.
+        task: what each client learned; None where the result was read from a folder and nobody has asked for a model.
+        variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
     """
 
     config: dict[str, Any]
@@ -41,7 +50,7 @@ class Result:
     device: str
     folder: Path | None = None
     task: Any = None
-    variables: Any = None  # [K, ...] personal models, on the host
+    variables: Any = None
 
     @property
     def metrics(self) -> Any:
@@ -54,7 +63,9 @@ class Result:
     @property
     def final(self) -> dict[str, np.ndarray]:
         """Return the metrics of the kept models, `[K]` each."""
-        row = next(row for row in self.rows if row["round"] == self.best_round)
+        row = next((row for row in self.rows if row["round"] == self.best_round), None)
+        if row is None:
+            raise CoterieError(f"metrics.jsonl of {self.folder} lacks round {self.best_round}; restore it from a copy")
         return {name: np.asarray(value) for name, value in row.items() if name != "round"}
 
     def summary(self) -> dict[str, Any]:
@@ -83,35 +94,72 @@ class Result:
             return self.names.index(str(client))
         raise CoterieError(f"there is no client {client!r}{nearest(str(client), self.names)}")
 
-    def model(self, client: str | int) -> Any:
+    def model(self, client: str | int) -> "PersonalModel":
         """Return a client's personal model: a function of a batch of inputs (`.module` is the Equinox module)."""
-        i = self.index(client)
-        if self.variables is None:
-            raise CoterieError("the models of this result are on disk: load one with coterie.load_model(folder, client)")
-        import jax
-
-        return PersonalModel(self.task, jax.tree.map(lambda a: a[i], self.variables))
+        variables = self._variables(self.index(client))
+        return PersonalModel(self.task, variables)
 
     def save_models(self, folder: str | Path) -> list[Path]:
         """Write every client's model as a safetensors file with PyTorch's parameter names; returns the files."""
-        import jax
-
-        from coterie.models.naming import save
-
-        if self.variables is None:
-            raise CoterieError("the models of this result are on disk already")
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         files = []
         for i, name in enumerate(self.names):
-            file = folder / model_file(i, name)
-            params = jax.tree.map(lambda a: a[i], self.variables.params)  # noqa: B023
-            save(file, params, {"client": name, "method": self.config["method"]["name"]})
-            files.append(file)
+            files.append(folder / model_file(i, name))
+            durable_write(files[-1], self._encode(self._variables(i), name))
         return files
 
+    def model_files(self) -> Iterator[tuple[str, bytes]]:
+        """Return name and content of the files in `models/`: one a client, or a single one where there are too many."""
+        if len(self.names) > MODEL_FILES:
+            yield ALL_MODELS, self._encode(self.variables, "all")
+            return
+        for i, name in enumerate(self.names):
+            yield model_file(i, name), self._encode(self._variables(i), name)
+
+    def _encode(self, variables: Any, client: str) -> bytes:
+        from coterie.models.naming import encode
+
+        return encode(_by_name(variables), {"client": client, "method": self.config["method"]["name"]})
+
+    def _variables(self, i: int) -> Any:
+        """Return the numbers of client i's model, from memory or from the folder."""
+        import jax
+
+        if self.variables is not None:
+            return jax.tree.map(lambda a: np.asarray(a[i]), self.variables)  # a lone number stays an array
+        if self.folder is None:
+            raise CoterieError("this result has no models")
+        from coterie.job import precision
+        from coterie.models.naming import load
+
+        self.task = self.task or self._make_task()
+        with precision(np.dtype(self.task.dtype).name):
+            like = jax.eval_shape(self.task.init, jax.random.key(0))
+            if len(self.names) <= MODEL_FILES:
+                found = load(self.folder / "models" / model_file(i, self.names[i]), _by_name(like))
+            else:
+                stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((len(self.names), *a.shape), a.dtype), like)
+                held = load(self.folder / "models" / ALL_MODELS, _by_name(stacked))
+                found = {name: array[i] for name, array in held.items()}
+            return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(found[name]) for name in _by_name(like)])
+
+    def _make_task(self) -> Any:
+        """Build the task of a run that was read from its folder, which takes its data."""
+        from coterie.config import Experiment
+        from coterie.job import load_federation, make_task
+
+        if self.config["data"]["name"] == "in-memory":
+            raise CoterieError(
+                f"{self.folder} was started with data from Python: call coterie.run with the same data and "
+                f"out={str(self.folder)!r} to get at its models"
+            )
+        experiment = Experiment.from_dict(self.config)
+        return make_task(experiment, load_federation(experiment))
+
     def weights(self, round: int | None = None) -> np.ndarray:
-        """Return the cooperation weights as a matrix: row i is how client i weighs the others; the diagonal is its own."""
+        """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""
         held = self._graph_at(round)
         matrix = np.zeros((len(self.names), len(self.names)))
         rows = np.repeat(np.arange(len(self.names)), held["neighbours"].shape[1])
@@ -140,8 +188,8 @@ class Result:
         return self.graphs[chosen]
 
     @classmethod
-    def read(cls, path: str | Path) -> "Result":
-        """Read the result of a complete run from its folder, without its models."""
+    def read(cls, path: str | Path, task: Any = None) -> "Result":
+        """Read the result of a complete run from its folder; models are loaded when they are asked for."""
         folder = RunFolder(path)
         config = folder.config()
         if not folder.complete:
@@ -159,6 +207,7 @@ class Result:
             higher_is_better=summary["higher_is_better"],
             device=summary["device"],
             folder=folder.path,
+            task=task,
         )
 
 
@@ -177,7 +226,10 @@ class PersonalModel:
         """Return the model's outputs (logits, or predictions) for a batch `x [B, ...]`."""
         import jax.numpy as jnp
 
-        return np.asarray(self._task.apply(self.variables, jnp.asarray(x))[0])
+        from coterie.job import precision
+
+        with precision(np.dtype(self._task.dtype).name):
+            return np.asarray(self._task.apply(self.variables, jnp.asarray(x))[0])
 
 
 def worst(score: np.ndarray, higher_is_better: bool) -> float:
@@ -185,6 +237,14 @@ def worst(score: np.ndarray, higher_is_better: bool) -> float:
     ordered = np.sort(score) if higher_is_better else np.sort(score)[::-1]
     count = len(score) // 10 if len(score) >= 20 else 1
     return float(ordered[:count].mean())
+
+
+def _by_name(variables: Any) -> dict[str, Any]:
+    """Lay a model out by name, its statistics (batch norm and the like) beside its parameters."""
+    from coterie.models.naming import names
+
+    statistics = {f"statistics.{name}": leaf for name, leaf in names(variables.statistics)}
+    return dict(names(variables.params)) | statistics
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:

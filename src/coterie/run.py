@@ -1,9 +1,7 @@
 """THE loop: rounds, evaluation, ledger, checkpoint, resume. Every run of every method goes through `execute`."""
 
-import contextlib
-import dataclasses
-import hashlib
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,125 +11,21 @@ import numpy as np
 
 from coterie import checkpoint
 from coterie.clients import Federation
-from coterie.config import DEFAULTS, SECTIONS, Experiment, GraphSettings, RunSettings, _part
+from coterie.config import Experiment, dump_toml
 from coterie.engine import Engine, Training, plan_for
 from coterie.errors import CoterieError, Diverged
-from coterie.graph import Graph, require_connected
+from coterie.job import Job, precision
 from coterie.ledger import Ledger
-from coterie.mixing import laplacian, lazy_metropolis, metropolis
 from coterie.models.augment import Augment
-from coterie.models.naming import save
 from coterie.result import Result
 from coterie.runtime import Device, choose_device
-from coterie.spec import build, to_dict
-from coterie.storage import RunFolder, model_file
-from coterie.task import Task
+from coterie.storage import RunFolder, difference
 
 __all__ = ["Job", "Progress", "execute", "resume", "run"]
 
-MODEL_FILES = 2000  # clients up to which every model gets a file of its own
 CHECKPOINT_SECONDS = 10.0
-MIXING = {"metropolis": metropolis, "lazy-metropolis": lazy_metropolis, "laplacian": laplacian}
 
 Progress = Callable[[str, int, int, dict[str, Any]], None]  # (stage, round, rounds, metrics)
-
-
-@dataclasses.dataclass
-class Job:
-    """One run, ready to execute: objects, and the config that describes them."""
-
-    federation: Federation
-    task: Task
-    method: Any
-    graph: Graph
-    weights: np.ndarray
-    settings: RunSettings
-    config: dict[str, Any]
-
-    @classmethod
-    def of(cls, experiment: Experiment, federation: Federation | None = None, task: Task | None = None) -> "Job":
-        """Make a job of an experiment: load its data (unless given), build its model and its graph."""
-        federation = federation or load_federation(experiment)
-        task = task or make_task(experiment, federation)
-        graph, weights = make_graph(experiment.method.spec, experiment.graph, len(federation))
-        return cls(
-            federation, task, experiment.method.spec, graph, weights, experiment.run, experiment.to_dict()
-        )
-
-    @classmethod
-    def from_objects(
-        cls,
-        federation: Federation,
-        model: Any = "mlp",
-        method: Any = "fedavg",
-        *,
-        graph: Any = "exponential",
-        personal: tuple[str, ...] = (),
-        augment: Augment | None = None,
-        **settings: Any,
-    ) -> "Job":
-        """Make a job of what was passed from Python (the arguments are those of `run`)."""
-        chosen = build(RunSettings, settings, "run")
-        augment = augment or Augment()
-        parts = {"model": model, "method": method}
-        named = {key: _part(key, {"name": value}) for key, value in parts.items() if isinstance(value, str)}
-        specs = {key: named[key].spec if key in named else value for key, value in parts.items()}
-        if not isinstance(graph, str | Graph) and hasattr(graph, "adjacency"):
-            graph = Graph.from_networkx(graph)
-        graph_part = _part("graph", {"name": graph}) if isinstance(graph, str) else graph
-        if hasattr(graph_part, "build"):
-            graph_part = dataclasses.replace(_part("graph", {}), name=type(graph).__name__, spec=graph)
-        task = _task(federation, specs["model"], personal, augment, chosen)
-        table, weights = make_graph(specs["method"], graph_part, len(federation))
-        config = {
-            "format": 1,
-            "data": {"name": "in-memory", "digest": _digest(federation)},
-            "model": {"name": _name_of("model", model), "personal": list(personal), **_settings_of(specs["model"])},
-            "method": {"name": _name_of("method", method), **_settings_of(specs["method"])},
-            "graph": {"name": "given", "edges": table.edges()} if isinstance(graph_part, Graph) else graph_part.to_dict(),
-            "augment": to_dict(augment),
-            "run": to_dict(chosen),
-        }
-        return cls(federation, task, specs["method"], table, weights, chosen, config)
-
-
-def load_federation(experiment: Experiment) -> Federation:
-    """Load the data of an experiment and share them out."""
-    common = experiment.partition.common
-    return experiment.partition.spec(experiment.data.spec.load(), common.clients, common.seed)
-
-
-def make_task(experiment: Experiment, federation: Federation) -> Task:
-    """Build the task of an experiment."""
-    return _task(federation, experiment.model.spec, experiment.model.common.personal, experiment.augment, experiment.run)
-
-
-def _task(federation: Federation, model: Any, personal: tuple, augment: Augment, settings: RunSettings) -> Task:
-    with precision(settings.precision):
-        return Task.of(
-            federation,
-            model,
-            personal=personal,
-            augment=augment if augment.crop or augment.flip else None,
-            dtype=np.dtype(settings.precision),
-        )
-
-
-def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]:
-    """Build the graph a method needs, and its mixing weights; methods without neighbours get an empty one."""
-    if method.topology != "graph":
-        return Graph.empty(clients), np.zeros((clients, 0))
-    graph = part if isinstance(part, Graph) else part.spec.build(clients, part.common.seed)
-    if graph.clients != clients:
-        raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")
-    require_connected(graph, type(method).__name__)
-    rule = "metropolis" if isinstance(part, Graph) else part.common.weights
-    return graph, MIXING[rule](graph)[0]
-
-
-def precision(name: str) -> contextlib.AbstractContextManager:
-    """Return the scope in which arrays keep the asked precision."""
-    return jax.enable_x64(True) if name == "float64" else contextlib.nullcontext()
 
 
 def run(
@@ -176,10 +70,11 @@ def run(
 
 def resume(path: str | Path, device: str | Device = "auto", progress: Progress | None = None) -> Result:
     """Continue the run in a folder; its end is bit-identical to that of a run that was never stopped."""
-    folder = RunFolder(path)
-    config = folder.config()
-    if config["data"]["name"] == "in-memory":
-        raise CoterieError(f"{path} was started with data from Python: call coterie.run with the same data and out={path!s}")
+    config = RunFolder(path).config()
+    if config.get("data", {}).get("name") == "in-memory":
+        raise CoterieError(
+            f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"
+        )
     place = device if isinstance(device, Device) else choose_device(device)
     return execute(Job.of(Experiment.from_dict(config)), out=path, device=place, progress=progress)
 
@@ -193,12 +88,21 @@ def execute(
     engine: Engine | None = None,
 ) -> Result:
     """Run a job from its start or from its newest checkpoint; a folder that is complete is only read."""
-    folder = None
-    if out is not None:
-        folder = RunFolder(out)
-        folder.create(job.config, job.federation)
-        if folder.complete:
-            return Result.read(folder.path)
+    if out is None:
+        return _train(job, None, device, progress, engine)
+    folder = RunFolder(out)
+    folder.check(job.config, job.federation)
+    if not folder.complete:
+        with folder.lock():
+            folder.create(job.config, job.federation)
+            if not folder.complete:  # the process that had the lock before may have ended it
+                return _train(job, folder, device, progress, engine)
+    return Result.read(folder.path, job.task)
+
+
+def _train(
+    job: Job, folder: RunFolder | None, device: str | Device, progress: Progress | None, engine: Engine | None
+) -> Result:
     with precision(job.settings.precision):
         if engine is None:
             place = device if isinstance(device, Device) else choose_device(device)
@@ -212,15 +116,20 @@ class _Loop:
 
     def __init__(self, job: Job, engine: Engine, folder: RunFolder | None, progress: Progress):
         self.job, self.engine, self.folder, self.progress = job, engine, folder, progress
+        self.validated = job.federation.validation.count > 0
+        if job.settings.patience and not self.validated.any():
+            raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         self.training = Training(engine, job.method, job.graph, job.weights, job.settings.seed)
         self.ledger = Ledger(job.federation.names, job.graph.neighbours)
+        self.totals = self.ledger.totals()
         self.rows: list[dict[str, Any]] = []
         self.graphs: dict[int, dict[str, np.ndarray]] = {}
         self.round = self.best_round = self.waited = 0
         self.best: Any = None
         self.best_score = -np.inf
-        self.started = self.last_saved = time.monotonic()
-        self.clock = dict(engine.seconds)
+        self.spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # before a resume
+        self.started = {"wall": time.monotonic(), **engine.seconds}
+        self.last_saved = time.monotonic()
 
     def run(self) -> Result:
         settings = self.job.settings
@@ -228,13 +137,15 @@ class _Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            self._record(0, opening, None)
+            self._record(0, opening)
         while self.round < settings.rounds and not self._given_up():
             count = min(every, settings.rounds - self.round)
             self.state, block = self.training.advance(self.state, self.round + 1, count)
-            self._refuse_nan(block.loss)
+            for number, loss in enumerate(block.loss, self.round + 1):
+                self._refuse_nan(number, {"train_loss": loss})
             self.round += count
             row = self.training.evaluate(self.state, self.round)
+            self._refuse_nan(self.round, row)
             self._record(self.round, block, row | {"train_loss": block.loss[-1]})
             self._save()
             self.progress("round", self.round, settings.rounds, row)
@@ -243,66 +154,68 @@ class _Loop:
     def _given_up(self) -> bool:
         return bool(self.job.settings.patience) and self.waited >= self.job.settings.patience
 
-    def _record(self, number: int, block: Any, row: dict[str, np.ndarray] | None) -> None:
-        """Write down a block of rounds and the evaluation after it."""
-        entry = self.ledger.add(max(1, number - len(block.loss) + 1) if row else 0, block.traffic)
+    def _refuse_nan(self, number: int, values: dict[str, np.ndarray]) -> None:
+        for what, value in values.items():
+            bad = np.flatnonzero(~np.isfinite(value))
+            if bad.size:
+                name = self.job.federation.names[bad[0]]
+                raise Diverged(
+                    f"training diverged: {what} of client {name!r} is not finite in round {number}; "
+                    "try a smaller method.lr"
+                )
+
+    def _record(self, number: int, block: Any, row: dict[str, np.ndarray] | None = None) -> None:
+        """Write down a block of rounds and the evaluation after it; the start is a block without one."""
+        entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic)
+        cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry]).totals()
+        self.totals = {way: self.totals[way] + cost[way] for way in self.totals}
         if row is not None:
-            totals = self.ledger.totals()
             line = {"round": number} | {name: value.tolist() for name, value in row.items()}
-            line |= {"bytes_sent": totals["sent"].tolist(), "bytes_received": totals["received"].tolist()}
-            self.rows.append(line)
+            self.rows.append(line | {f"bytes_{way}": total.tolist() for way, total in self.totals.items()})
             self._judge(number, row)
         if block.weights is not None:
             table = {"neighbours": self.job.graph.neighbours, "present": self.job.graph.present}
             self.graphs[number] = table | {"weights": block.weights}
         if self.folder is None:
             return
-        if row is not None:
-            self.folder.append("metrics.jsonl", self.rows[-1])
-            self.folder.append("timing.jsonl", {"round": number, **self._seconds(), "device": self.engine.device.label})
         self.folder.save_arrays("ledger", number, entry if row else entry | {"neighbours": self.job.graph.neighbours})
         if number in self.graphs:
             self.folder.save_arrays("graph", number, self.graphs[number])
+        if row is not None:
+            self.folder.append("metrics.jsonl", self.rows[-1])
+            self.folder.append("timing.jsonl", {"round": number, **self._seconds(), "device": self.engine.device.label})
 
     def _judge(self, number: int, row: dict[str, np.ndarray]) -> None:
         """Remember the best evaluation when the run may stop early; otherwise the last one counts."""
         if not self.job.settings.patience:
             self.best_round = number
             return
-        counted = self.job.federation.validation.count > 0
-        if not counted.any():
-            raise CoterieError("run.patience needs validation samples: raise partition.validation or set run.patience = 0")
-        score = float(row["validation_score"][counted].mean()) * (1 if self.job.task.higher_is_better else -1)
+        sign = 1 if self.job.task.higher_is_better else -1
+        score = sign * float(row["validation_score"][self.validated].mean())
         if score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
             self.best = jax.device_get(self.state)
         else:
             self.waited += 1
 
-    def _refuse_nan(self, loss: np.ndarray) -> None:
-        bad = np.argwhere(~np.isfinite(loss))
-        if len(bad):
-            late, client = bad[0]
-            name = self.job.federation.names[client]
-            raise Diverged(
-                f"the training loss of client {name!r} is not finite in round {self.round + 1 + late}; "
-                "try a smaller method.lr (the last checkpoint is from before)"
-            )
-
     def _save(self) -> None:
-        """Write a checkpoint when it is time: after the metrics it covers, so that these are never ahead of it."""
+        """Write a checkpoint when it is time, after everything it covers is safely on disk."""
         if self.folder is None:
             return
         last = self.round >= self.job.settings.rounds or self._given_up()
         every = self.job.settings.checkpoint_every
-        count = len(self.rows)
-        due = count % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
+        due = len(self.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
         if not (last or due):
             return
+        self.folder.sync()
         arrays = checkpoint.pack({"state": jax.device_get(self.state), "best": self.best})
-        meta = {"round": self.round, "best_round": self.best_round, "waited": self.waited, "best_score": self.best_score}
-        checkpoint.save(self.folder.path, self.round, arrays, {key: repr(value) for key, value in meta.items()})
+        meta = {"best_round": self.best_round, "waited": self.waited, "best_score": self.best_score, **self._written()}
+        texts = {key: repr(value) for key, value in meta.items()} | {"config": dump_toml(self.job.config)}
+        checkpoint.save(self.folder.path, self.round, arrays, texts)
         self.last_saved = time.monotonic()
+
+    def _written(self) -> dict[str, int]:
+        return {"metrics.jsonl": len(self.rows), "ledger": len(self.ledger.blocks), "graph": len(self.graphs)}
 
     def _restore(self) -> bool:
         """Continue from the newest checkpoint that is whole; what was written after it is cut off."""
@@ -312,28 +225,39 @@ class _Loop:
         if found is None:
             self.folder.cut(-1)
             return False
-        number, arrays, meta, notes = found
+        self.round, arrays, meta, notes = found
+        changed = difference(tomllib.loads(meta["config"]), self.job.config)
+        if changed:
+            path = self.folder.path / "config.toml"
+            raise CoterieError(f"{path} was changed since the last checkpoint: {changed}; change it back to continue")
         for note in notes:
-            self.progress("note", number, self.job.settings.rounds, {"note": note})
-        self.round, self.best_round = number, int(meta["best_round"])
-        self.waited, self.best_score = int(meta["waited"]), float(meta["best_score"])
+            self.progress("note", self.round, self.job.settings.rounds, {"note": note})
+        self.best_round, self.waited = int(meta["best_round"]), int(meta["waited"])
+        self.best_score = float(meta["best_score"])
         has_best = any(name.startswith("['best']") for name in arrays)
-        like = {"state": self.state, "best": self.state if has_best else None}
-        held = checkpoint.unpack(arrays, like)
-        self.state, self.best = self.engine.place(held["state"]), held["best"]
-        self.folder.cut(number)
-        self.rows = self.folder.lines("metrics.jsonl")
+        held = checkpoint.unpack(arrays, {"state": self.state, "best": self.state if has_best else None})
+        self.state, self.best = self.engine.place(held["state"]), jax.device_get(held["best"])
+        self.folder.cut(self.round)
+        self.rows, self.graphs = self.folder.lines("metrics.jsonl"), self.folder.graphs()
         self.ledger = self.folder.ledger()
-        self.graphs = self.folder.graphs()
+        self.totals = self.ledger.totals()
+        for name, count in self._written().items():
+            if count != int(meta[name]):
+                raise CoterieError(
+                    f"{self.folder.path / name} holds {count} records but the checkpoint of round {self.round} covers "
+                    f"{meta[name]}; restore it from a copy"
+                )
+        times = self.folder.lines("timing.jsonl")
+        if times:
+            self.spent = {name: times[-1][name] for name in self.spent}
         return True
 
     def _seconds(self) -> dict[str, float]:
-        inside = {name: round(value - self.clock[name], 4) for name, value in self.engine.seconds.items()}
-        return {"wall": round(time.monotonic() - self.started, 4), **inside}
+        now = {"wall": time.monotonic(), **self.engine.seconds}
+        return {name: round(self.spent[name] + now[name] - self.started[name], 4) for name in now}
 
     def _finish(self) -> Result:
-        job, kept = self.job, self.engine.place(self.best) if self.best is not None else self.state
-        models = jax.device_get(self.training.models(kept, self.best_round))
+        job, kept = self.job, self.state if self.best is None else self.engine.place(self.best)
         result = Result(
             config=job.config,
             names=job.federation.names,
@@ -347,38 +271,11 @@ class _Loop:
             device=self.engine.device.label,
             folder=None if self.folder is None else self.folder.path,
             task=job.task,
-            variables=models,
+            variables=jax.device_get(self.training.models(kept, self.best_round)),
         )
         if self.folder is not None:
-            if len(job.federation) <= MODEL_FILES:
-                result.save_models(self.folder.path / "models")
-            else:
-                save(self.folder.path / "models" / model_file(0, "all-clients"), models.params, {"clients": "all"})
+            for file, data in result.model_files():
+                self.folder.save_model(file, data)
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result
-
-
-def _digest(federation: Federation) -> str:
-    """Return a fingerprint of data that were passed from Python, so that a run is not continued with others."""
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(federation.arrays()):
-        digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _name_of(section: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    from coterie import registry
-
-    cls = type(value)
-    for row in registry.rows(SECTIONS[section][0]):
-        if row.target == f"{cls.__module__}:{cls.__name__}":
-            return row.name
-    return getattr(value, "__name__", cls.__name__)
-
-
-def _settings_of(value: Any) -> dict[str, Any]:
-    is_spec = dataclasses.is_dataclass(value) and hasattr(value, "__post_init__") and not hasattr(value, "__jax_array__")
-    return to_dict(value) if is_spec and (hasattr(value, "build") or hasattr(value, "round")) else {}

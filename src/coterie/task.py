@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.core import jaxpr_as_fun
 
 from coterie.clients import Federation, Kind
 from coterie.errors import CoterieError
@@ -65,7 +66,7 @@ class Task:
         dtype: Any = jnp.float32,
         equal_sizes: bool = False,
     ):
-        is_instance = isinstance(module, eqx.Module) or isinstance(module, tuple)
+        is_instance = isinstance(module, eqx.Module | tuple)
         self._build: Callable[[jax.Array], Any] = (lambda key: module) if is_instance else module
         self.kind: Kind = kind
         self.augment = augment
@@ -80,6 +81,7 @@ class Task:
         # Dense layers have matrices; a kernel of more dimensions or a loop over time runs better client by client.
         self.dense = kind != "next-character" and all(leaf.ndim <= 2 for leaf in jax.tree.leaves(params))
         self.personal = personal
+        self.outputs = 0  # number of classes or characters, known once the task has a federation
         self._is_personal = select(params, personal)
 
     @classmethod
@@ -93,6 +95,7 @@ class Task:
         options["equal_sizes"] = bool((federation.train.count == federation.train.x.shape[1]).all())
         task = cls(build, federation.kind, **options)
         task._check_shapes(federation)
+        task.outputs = federation.classes
         return task
 
     def _split(self, built: Any) -> tuple[Any, Any, Any]:
@@ -103,12 +106,12 @@ class Task:
 
     def _check_shapes(self, federation: Federation) -> None:
         """Trace the model on one sample, so that a model that does not fit is refused before anything is compiled."""
-        x = jax.ShapeDtypeStruct((1, *federation.sample_shape), federation.train.x.dtype)
-        expected = (1, federation.classes)
+        x = jnp.asarray(np.zeros((1, *federation.sample_shape), federation.train.x.dtype))  # of a type JAX has
+        expected: tuple[int, ...] = (1, federation.classes)
         if self.kind == "next-character":
             expected = (1, federation.sample_shape[0], federation.classes)
         try:
-            output = jax.eval_shape(lambda: self.apply(self.init(jax.random.key(0)), jnp.zeros(x.shape, x.dtype))[0])
+            output = jax.eval_shape(lambda: self.apply(self.init(jax.random.key(0)), x)[0])
         except CoterieError:
             raise
         except Exception as error:
@@ -144,11 +147,11 @@ class Task:
         extra = {} if keys is None else {"key": keys}
         if self._stateful:
 
-            def one(x: jax.Array, statistics: Any, extra: dict) -> Any:
-                return module(x, statistics, **extra)
+            def one(params: Any, x: jax.Array, statistics: Any, extra: dict) -> Any:
+                return self.module(Variables(params), train)(x, statistics, **extra)
 
-            run = jax.vmap(one, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
-            return run(x, variables.statistics, extra)
+            run = jax.vmap(one, in_axes=(None, 0, None, 0), out_axes=(0, None), axis_name="batch")
+            return _as_if_alone(run, variables.params, x, variables.statistics, extra)
         return jax.vmap(lambda x, extra: module(x, **extra))(x, extra), variables.statistics
 
     def losses(self, output: jax.Array, y: jax.Array) -> jax.Array:
@@ -213,3 +216,12 @@ class Task:
         if key is None or self.augment is None:
             return x[indices]
         return take(x, indices, key, self.augment)
+
+
+def _as_if_alone(fn: Callable, *arguments: Any) -> Any:
+    """Trace `fn` as if no devices shared the work, which gives shapes a sharding that Equinox's State stumbles over."""
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), arguments)
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+        program, result = jax.make_jaxpr(fn, return_shape=True)(*shapes)
+    found = jaxpr_as_fun(program)(*jax.tree.leaves(arguments))
+    return jax.tree.unflatten(jax.tree.structure(result), found)

@@ -97,12 +97,17 @@ class LocalSGD:
         def one_epoch(e: jax.Array, carry: tuple) -> tuple:
             order_key, step_key = jax.random.split(jax.random.fold_in(key, e))
             rank = jnp.where(jnp.arange(n) < data.count, jax.random.uniform(order_key, (n,)), jnp.inf)
-            order = jnp.argsort(rank)
+            order = jnp.argsort(rank) if size < n else jnp.arange(n)  # the order within one batch of all is nothing
+
+            def start_of(t: jax.Array) -> jax.Array:  # the first steps take one sample more than the others
+                return t * (data.count // own_steps) + jnp.minimum(t, data.count % own_steps)
 
             def one_step(t: jax.Array, carry: tuple) -> tuple:
-                place = t * data.count // own_steps + jnp.arange(size)
-                mask = place < (t + 1) * data.count // own_steps
-                return step(carry, order[place], mask, jax.random.fold_in(step_key, t))
+                place = start_of(t) + jnp.arange(size)
+                mask = place < start_of(t + 1)
+                # What is masked is one of the client's own samples too: padding reaches no gradient and no statistic.
+                indices = order[place % jnp.maximum(data.count, 1)]
+                return step(carry, indices, mask, jax.random.fold_in(step_key, t))
 
             return lax.fori_loop(0, own_steps, one_step, carry)
 
@@ -113,6 +118,6 @@ class LocalSGD:
         """Draw the minibatch of local step t with replacement; batch size 0 takes every sample once."""
         draw_key, step_key = jax.random.split(jax.random.fold_in(key, t))
         if self.batch_size == 0:
-            return jnp.arange(n), jnp.arange(n) < count, step_key
+            return jnp.arange(n) % jnp.maximum(count, 1), jnp.arange(n) < count, step_key
         indices = jax.random.randint(draw_key, (self.batch_size,), 0, count)
         return indices, jnp.ones(self.batch_size, bool), step_key

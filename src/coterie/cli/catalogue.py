@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import re
 import sys
 from typing import Annotated, Any
 
@@ -59,7 +60,7 @@ def show(
 def _kinds(name: str) -> list[str]:
     """Return the lists in which a name occurs."""
     if ":" in name:
-        return [_kind_of(registry.load("methods", name), name)]
+        return [_kind_of(registry.imported(name, name), name)]
     kinds = [kind for kind in registry.KINDS if any(row.name == name for row in registry.rows(kind))]
     if kinds:
         return kinds
@@ -99,7 +100,7 @@ def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
         "section": section,
         "summary": row.summary,
         "paper": row.paper,
-        "description": _description(cls),
+        "description": _description(cls, row.summary),
         "settings": [dataclasses.asdict(field) for field in fields],
     }
     if kind == "models":
@@ -109,11 +110,18 @@ def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
     return about
 
 
-def _description(cls: Any) -> str:
+def _description(cls: Any, summary: str) -> str:
     """Return what is written about a class, and for a method (one to a file) its file: paper, equations, changes."""
     own = inspect.getdoc(cls) or ""
+    if own.startswith(f"{cls.__name__}(") or own.rstrip(".").lower() == summary.lower():
+        own = ""  # written by dataclass, or said already
     written = inspect.getdoc(sys.modules[cls.__module__]) or "" if hasattr(cls, "round") else ""
-    return "\n\n".join(text for text in (written, own) if text and not text.startswith(f"{cls.__name__}("))
+    return "\n\n".join(text for text in (written, own) if text)
+
+
+def _flowing(text: str) -> str:
+    """Join the lines of a paragraph, so that the terminal breaks them; lists and indented lines stay as they are."""
+    return re.sub(r"(?<=\S)\n(?=[^\s-])", " ", text)
 
 
 def _parameters(cls: Any, shape: str | None) -> dict[str, Any]:
@@ -160,7 +168,7 @@ def _print(about: dict[str, Any]) -> None:
     if about["paper"]:
         console.print(f"From: {escape(about['paper'])}")
     if about["description"]:
-        console.print(f"\n{escape(about['description'])}")
+        console.print(f"\n{escape(_flowing(about['description']))}")
     if about["settings"]:
         table = Table("setting", box=None, pad_edge=False, header_style="bold")
         for head in ("type", "default", "meaning"):

@@ -55,7 +55,7 @@ class Screen:
             self._draw(label, seed, stage, number, rounds, score)
         elif stage == "read":
             self.console.print(f"{label} seed {seed}: complete already, {score}", markup=False, soft_wrap=True)
-        elif stage == "end" or (stage == "round" and self.runs == 1):
+        elif stage == ("round" if self.runs == 1 else "end"):
             self.console.print(
                 f"{label} seed {seed}: round {number} of {rounds}, {score}", markup=False, soft_wrap=True
             )

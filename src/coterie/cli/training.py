@@ -46,14 +46,16 @@ def run(
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
     console = _console(as_json)
     device = _device(where, preallocate, console)
-    from coterie.run import Job, execute
+    from coterie.job import Job
+    from coterie.run import execute
     from coterie.storage import RunFolder
 
     with _screen(console, folder) as screen:
         tell = _for_run(screen, name, chosen.run.seed)
-        if RunFolder(folder).complete:
-            console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
+        complete = RunFolder(folder).complete
         result = execute(Job.of(chosen), out=folder, device=device, progress=tell)
+        if complete:
+            console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
     _show_run(result, folder, console, as_json)
 
 

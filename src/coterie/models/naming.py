@@ -4,6 +4,7 @@ Names say which parts of a model are personal, and are the keys of the safetenso
 that a model goes out to a PyTorch user and comes in from one.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from coterie.checkpoint import durable_write
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
-__all__ = ["load", "metadata", "names", "save", "select"]
+__all__ = ["encode", "load", "metadata", "names", "save", "select"]
 
 Tree = TypeVar("Tree")
 
@@ -60,8 +61,19 @@ def save(path: str | Path, tree: Any, metadata: Mapping[str, str] | None = None,
         metadata: what else the file should say, as text.
         run: the folder of the run the model belongs to, for the sentence about a full disk.
     """
+    durable_write(Path(path), encode(tree, metadata), run=run)
+
+
+def encode(tree: Any, metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the bytes of the safetensors file of a model: the same for the same model, every time."""
     arrays = {name: np.array(leaf, order="C") for name, leaf in names(tree)}
-    durable_write(Path(path), safetensors.numpy.save(arrays, dict(metadata or {})), run=run)
+    data = safetensors.numpy.save(arrays, dict(metadata or {}))
+    body = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:body])
+    header["__metadata__"] = dict(sorted((metadata or {}).items()))  # safetensors writes it in random order
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the format aligns its data
+    return len(text).to_bytes(8, "little") + text + data[body:]
 
 
 def load(path: str | Path, like: Tree) -> Tree:

@@ -27,7 +27,8 @@ class Tables(NamedTuple):
     """Who may talk to whom, for the clients living here; arguments of the program, never constants.
 
     `back[i, k]` is where i stands among the listeners of its k-th neighbour, `twin[i, k]` where it stands among that
-    neighbour's own neighbours (-1: it does not hear i), `seat[i, l]` where i stands among its l-th listener's neighbours.
+    neighbour's own neighbours (-1: it does not hear i), `seat[i, l]` where it stands among its l-th listener's
+    neighbours.
     """
 
     ids: jax.Array  # [C]
@@ -82,6 +83,8 @@ class Peers(abc.ABC):
 
     def sample(self, key: jax.Array, count: int) -> jax.Array:
         """Choose `count` of all clients, the same everywhere; returns `[C]`, true for the chosen that live here."""
+        if count >= self.clients:
+            return jnp.ones(self.ids.shape[0], bool)
         draw = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i)))(jnp.arange(self.clients))
         rank = jnp.argsort(jnp.argsort(draw, stable=True), stable=True)
         return rank[self.ids] < count
@@ -108,6 +111,11 @@ class Peers(abc.ABC):
         through an integer sum with a zero that the compiler cannot know does. Batched programs do not pay for it.
         """
         return seal(x, jnp.minimum(self.ids[0], 0))
+
+    def sum_slots(self, values: jax.Array) -> jax.Array:
+        """Sum `[C, D]` over the slots, one after another: a compiler's own order may depend on where clients live."""
+        start = jnp.zeros(values.shape[0], values.dtype)
+        return lax.fori_loop(0, values.shape[1], lambda k, total: total + values[:, k], start) if values.size else start
 
     def loop(self, times: int, body: Callable[[jax.Array, Tree], Tree], start: Tree) -> Tree:
         """Run `body(step, value)` so many times; verbs inside it are counted."""
@@ -150,18 +158,17 @@ class Peers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def mean(
-        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None
-    ) -> tuple[Tree, jax.Array]:
+    def mean(self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None) -> tuple[Tree, jax.Array]:
         """Average over all clients with `weight [C] > 0`, or over those of one's group: `groups = (label [C], count)`.
 
-        Priced as with a hub: one message up and one down for each client that takes part. Returns the mean
-        `[C, ...]` and `arrived [C]`; where nothing arrived the client's own `x` comes back.
+        Priced as with a hub: one message up and one down for each client that takes part (one that does not fetches
+        the mean when it next does); groups cost a label up from everyone. Returns the mean `[C, ...]` and
+        `arrived [C]`; where nothing arrived the client's own `x` comes back.
         """
 
     @abc.abstractmethod
     def share(self, x: Tree) -> tuple[Tree, jax.Array]:
-        """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same numbers everywhere."""
+        """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same everywhere."""
 
     # -- the ledger -------------------------------------------------------------------------------------------
 
@@ -180,10 +187,12 @@ class Peers(abc.ABC):
         new = {f"{link}_messages": counts[0] + sent, f"{link}_bytes": counts[1] + sent * jnp.uint32(size)}
         self._traffic = self._traffic._replace(**new)
 
-    def _charge_mean(self, x: Tree, weight: jax.Array) -> None:
-        # Up go the value, its weight and the client's group; down come the mean and the weight behind it.
-        self._charge("up", weight > 0, message_bytes((x, weight, self.ids)))
+    def _charge_mean(self, x: Tree, weight: jax.Array, label: jax.Array | None) -> None:
+        # Up go the value and its weight; down come the mean and the weight behind it.
+        self._charge("up", weight > 0, message_bytes((x, weight)))
         self._charge("down", weight > 0, message_bytes((x, weight)))
+        if label is not None:
+            self._charge("up", jnp.ones_like(weight, bool), message_bytes(label))
 
     def _charge_share(self, x: Tree) -> None:
         everyone = jnp.ones(self.ids.shape[0], bool)
@@ -194,7 +203,7 @@ class Peers(abc.ABC):
 def blend(peers: Peers, x: Tree, weights: jax.Array) -> Tree:
     """Mix with the neighbours and keep the rest of one's own: sum_j w_ij x_j + (1 - sum_j w_ij) x_i."""
     mixed, _ = peers.mix(x, weights)
-    kept = 1 - weights.sum(1)
+    kept = 1 - peers.sum_slots(weights)
     own = peers.seal(jax.tree.map(lambda a: _column(kept, a) * a, x))
     return jax.tree.map(jnp.add, own, mixed)
 
@@ -238,7 +247,7 @@ def fold_slots(
 def fold_clients(
     x: Tree, weight: jax.Array, label: jax.Array, groups: int, seal: Callable[[Tree], Tree]
 ) -> tuple[Tree, jax.Array]:
-    """Average `x [K, ...]` within each group, client after client in id order; returns `[G, ...]` and the weight `[G]`."""
+    """Average `x [K, ...]` within each group, one client after another; returns `[G, ...]` and the weight `[G]`."""
     total = jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x)
 
     def add(k: Any, carry: tuple) -> tuple:

@@ -70,6 +70,10 @@ class LocalPeers(Peers):
         """See `Peers.seal`; nothing to do in fast mode, which promises rounding only."""
         return super().seal(x) if self._exact else x
 
+    def sum_slots(self, values: jax.Array) -> jax.Array:
+        """See `Peers.sum_slots`; in any order in fast mode."""
+        return super().sum_slots(values) if self._exact else values.sum(1)
+
     def _whole(self, x: Tree) -> Tree:
         """Give every device the whole of x before values of different clients meet."""
         if self._plan.mesh is None:
@@ -81,16 +85,25 @@ class LocalPeers(Peers):
 
     def mix(self, x: Tree, weights: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Peers.mix`."""
-        arrived = self._delivered(self._next_exchange())
         self._charge("heard", self.present, message_bytes(x))
         x = self._whole(x)
-        kept, used = jnp.where(arrived, 0, weights).sum(1), jnp.where(arrived, weights, 0)
+        sound = self._finite(x)  # what is not finite does not arrive, here as on a network
+        heard = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), x)
+        arrived = self._delivered(self._next_exchange()) & sound[self._where]
+        kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         if self._exact or self.clients > DENSE_LIMIT:
             start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
-            return fold_slots(self._where.shape[1], self._hear(x), used, start, self.seal), arrived
+            return fold_slots(self._where.shape[1], self._hear(heard), used, start, self.seal), arrived
         rows = jnp.arange(self.clients)
         matrix = jnp.diag(kept).at[rows[:, None], self._where].add(used)
-        return jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x), arrived
+        mixed = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), heard)
+        return jax.tree.map(lambda m, a: jnp.where(_column(sound, a), m, a), mixed, x), arrived
+
+    def _finite(self, x: Tree) -> jax.Array:
+        """Say for each client whether all its numbers are finite."""
+        floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
+        each = [jnp.isfinite(a).all(tuple(range(1, a.ndim))) for a in floats]
+        return jnp.stack([jnp.ones(self.clients, bool), *each]).all(0)
 
     def _hear(self, x: Tree) -> Callable[[Any], Tree]:
         return lambda k: jax.tree.map(lambda a: a[self._where[:, k]], x)
@@ -99,7 +112,8 @@ class LocalPeers(Peers):
         """See `Peers.push`."""
         tick = self._next_exchange()
         to = self.tables.listening if to is None else to & self.tables.listening
-        sent = self.present & to[self._where, self.tables.back]
+        # No client has a listener when all slots are empty; there is then no row to look into.
+        sent = self.present & to[self._where, self.tables.back] if to.shape[1] else self.present
         arrived = sent & self._delivered(tick)
         self._charge("heard", sent, message_bytes(x))
         self._charge("told", arrived, message_bytes(()))  # the acknowledgement
@@ -128,37 +142,35 @@ class LocalPeers(Peers):
         own = self._whole(own)
 
         def answers(k: Any) -> Tree:
-            return self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
+            given = self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
+            # Zero where nothing arrived, not only weighed with zero: an empty slot asks the client itself, and what
+            # `fn` makes of that (a division by a distance, say) need not be finite.
+            return jax.tree.map(lambda a: jnp.where(_column(arrived[:, k], a), a, jnp.zeros_like(a)), given)
 
-        shape = jax.eval_shape(answers, 0)
+        shape = jax.eval_shape(lambda: self.each(fn, x, own))
         self._charge("told", self.present, message_bytes(x))
         self._charge("heard", self.present, message_bytes(shape))
         slots = self._where.shape[1]
         if weights is not None:
             start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shape)
             return fold_slots(slots, answers, jnp.where(arrived, weights, 0), start, self.seal), arrived
-        stacked = lax.map(answers, jnp.arange(slots))
+        if slots == 0:
+            return jax.tree.map(lambda a: jnp.zeros((a.shape[0], 0, *a.shape[1:]), a.dtype), shape), arrived
+        return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), lax.map(answers, jnp.arange(slots))), arrived
 
-        def by_client(a: jax.Array) -> jax.Array:
-            a = jnp.moveaxis(a, 0, 1)
-            return jnp.where(_column(arrived, a), a, jnp.zeros_like(a))
-
-        return jax.tree.map(by_client, stacked), arrived
-
-    def mean(
-        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None
-    ) -> tuple[Tree, jax.Array]:
+    def mean(self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None) -> tuple[Tree, jax.Array]:
         """See `Peers.mean`."""
         tick = self._next_exchange()
-        self._charge_mean(x, weight)
-        label, count = (jnp.zeros_like(self.ids), 1) if groups is None else groups
+        label, count = (None, 1) if groups is None else (groups[0].astype(jnp.int32), groups[1])
+        self._charge_mean(x, weight, label)
+        label = jnp.zeros_like(self.ids) if label is None else label
         arrived = jnp.ones(self.clients, bool)
         if self._arrivals is not None:
             weight, arrived = jnp.where(self._arrivals.up[tick], weight, 0), self._arrivals.down[tick]
         x, order = self._whole(x), self.tables.order
         if self._exact:
-            by_id = jax.tree.map(lambda a: a[order], (x, weight, label))
-            totals, mass = fold_clients(*by_id, count, self.seal)
+            values, weights, labels = jax.tree.map(lambda a: a[order], (x, weight, label))
+            totals, mass = fold_clients(values, weights, labels, count, self.seal)
         else:
             matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, C]
             mass = matrix.sum(1)

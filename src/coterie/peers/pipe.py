@@ -8,7 +8,7 @@ import hashlib
 from multiprocessing.connection import Connection
 
 from coterie.peers.frame import HEADER
-from coterie.peers.remote import HUB, ORDINARY
+from coterie.peers.remote import COPY, ESSENTIAL, HUB, Frames
 
 __all__ = ["PipeCarrier"]
 
@@ -22,19 +22,20 @@ class PipeCarrier:
         connection: the end of a `multiprocessing.Pipe`.
         here: ids of the clients that live at this end.
         hub: whether the hub lives at this end.
-        loss: the fraction of ordinary frames that get lost, between clients of one process too.
+        loss: the fraction of frames that get lost, essential ones aside; between clients of one process too.
     """
 
     def __init__(self, connection: Connection, here: set[int], hub: bool, loss: float = 0.0):
         self.hub = hub
         self._connection, self._loss = connection, loss
         self._here = here | ({HUB} if hub else set())
-        self.bytes: dict[tuple[int, int], int] = {}  # what was sent from here, by (sender, receiver)
+        self.bytes: dict[tuple[int, int], int] = {}  # what was sent from here, by (sender, receiver), without copies
 
-    def exchange(self, number: int, exchange: int, frames: dict[tuple[int, int], bytes]) -> dict[tuple[int, int], bytes]:
+    def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
         """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
         for pair, frame in frames.items():
-            self.bytes[pair] = self.bytes.get(pair, 0) + len(frame)
+            if _kind(frame) != COPY:
+                self.bytes[pair] = self.bytes.get(pair, 0) + len(frame)
         alive = {pair: frame for pair, frame in frames.items() if not self._lost(frame)}
         near = {pair: frame for pair, frame in alive.items() if pair[1] in self._here}
         far = [(*pair, frame) for pair, frame in alive.items() if pair[1] not in self._here]
@@ -47,7 +48,7 @@ class PipeCarrier:
         return near | got
 
     def _lost(self, frame: bytes) -> bool:
-        if not self._loss or int.from_bytes(frame[_KIND], "little") != ORDINARY:
+        if not self._loss or _kind(frame) == ESSENTIAL:
             return False
         draw = int.from_bytes(hashlib.sha256(frame[:HEADER]).digest()[:8], "little")
         return draw < self._loss * 2**64
@@ -57,7 +58,11 @@ class PipeCarrier:
         for sender, receiver, frame in frames:
             self._connection.send_bytes(sender.to_bytes(4, "little") + receiver.to_bytes(4, "little") + frame)
 
-    def _receive(self) -> dict[tuple[int, int], bytes]:
+    def _receive(self) -> Frames:
         count = int.from_bytes(self._connection.recv_bytes(), "little")
         frames = (self._connection.recv_bytes() for _ in range(count))
         return {(int.from_bytes(f[:4], "little"), int.from_bytes(f[4:8], "little")): f[8:] for f in frames}
+
+
+def _kind(frame: bytes) -> int:
+    return int.from_bytes(frame[_KIND], "little")

@@ -18,10 +18,15 @@ from jax.experimental import io_callback
 from coterie.peers.base import Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
 from coterie.peers.frame import Header, decode, encode
 
-__all__ = ["ESSENTIAL", "HUB", "ORDINARY", "Carrier", "Delivery", "Line", "RemotePeers"]
+__all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Carrier", "Delivery", "Frames", "Line", "RemotePeers"]
 
 HUB = 0xFFFFFFFF  # the hub's place in a frame's header
-ORDINARY, ESSENTIAL = 0, 1  # kinds of frames: a carrier may give up on the first, never on the second
+# Kinds of frames. A carrier may give up on an ordinary one, never on an essential one. A copy is the hub's mean for a
+# client that took no part in it: the ledger counts it when that client next takes part, where a hub would send it.
+ORDINARY, ESSENTIAL, COPY = 0, 1, 2
+
+Frames = dict[tuple[int, int], bytes]  # by (sender, receiver)
+Message = tuple[int, tuple[int, int], list[np.ndarray]]  # kind, (sender, receiver), arrays
 
 
 class Carrier(Protocol):
@@ -29,7 +34,7 @@ class Carrier(Protocol):
 
     hub: bool  # whether the hub (the first process) is this one
 
-    def exchange(self, number: int, exchange: int, frames: dict[tuple[int, int], bytes]) -> dict[tuple[int, int], bytes]:
+    def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
         """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
 
 
@@ -60,10 +65,12 @@ class Line:
         """Say which round follows: frames are numbered by it."""
         self.round, self.exchange = number, 0
 
-    def talk(self, kind: int, messages: Iterable[tuple[tuple[int, int], list[np.ndarray]]]) -> dict:
-        """Send arrays by (sender, receiver) and return the frames for receivers living here."""
+    def talk(self, messages: Iterable[Message]) -> Frames:
+        """Send the messages of one exchange and return the frames for receivers living here."""
         number, self.exchange = self.exchange, self.exchange + 1
-        frames = {pair: encode(Header(kind, self.run, self.round, number, *pair), arrays) for pair, arrays in messages}
+        frames = {
+            pair: encode(Header(kind, self.run, self.round, number, *pair), arrays) for kind, pair, arrays in messages
+        }
         return self.carrier.exchange(self.round, number, frames)
 
     def open(self, frame: bytes | None, like: Sequence[Any]) -> list[np.ndarray] | None:
@@ -99,7 +106,7 @@ class RemotePeers(Peers):
         """See `Peers.mix`."""
         self._charge("heard", self.present, message_bytes(x))
         heard, arrived = self._slots(_copies(x, self.tables.listening), self.tables.listening, "listeners")
-        kept, used = jnp.where(arrived, 0, weights).sum(1), jnp.where(arrived, weights, 0)
+        kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
         return self._fold(heard, used, start), arrived
 
@@ -127,10 +134,13 @@ class RemotePeers(Peers):
         """See `Peers.ask`."""
         questions, asked = self._slots(_copies(x, self.present), self.present, "neighbours")  # [C, L, ...]
 
-        def answer(own: Tree, questions: Tree) -> Tree:
-            return lax.map(lambda question: fn(question, own), questions)
-
-        answers = lax.map(lambda each: answer(*each), (own, questions))
+        here, places = self.tables.listening.shape
+        # One flat loop over all questions, as in a simulation: in a loop inside a loop what depends on `own` alone
+        # would be computed outside, and rounded otherwise.
+        flat = jax.tree.map(lambda a: a.reshape(here * places, *a.shape[2:]), questions)
+        whose = jnp.repeat(jnp.arange(here), places)
+        answers = lax.map(lambda pair: fn(pair[0], jax.tree.map(lambda a: a[pair[1]], own)), (flat, whose))
+        answers = jax.tree.map(lambda a: a.reshape(here, places, *a.shape[1:]), answers)
         self._charge("told", self.present, message_bytes(x))
         self._charge("heard", self.present, message_bytes(answers, leading=2))
         heard, arrived = self._slots(answers, asked, "listeners")
@@ -139,17 +149,16 @@ class RemotePeers(Peers):
         start = jax.tree.map(lambda a: jnp.zeros((a.shape[0], *a.shape[2:]), a.dtype), heard)
         return self._fold(heard, jnp.where(arrived, weights, 0), start), arrived
 
-    def mean(
-        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None
-    ) -> tuple[Tree, jax.Array]:
+    def mean(self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None) -> tuple[Tree, jax.Array]:
         """See `Peers.mean`: the hub is the first process, and adds in id order."""
-        self._charge_mean(x, weight)
-        label, count = (jnp.zeros_like(self.ids), 1) if groups is None else groups
-        everyone, arrived = self._to_hub((x, weight, label.astype(jnp.int32)), weight > 0)
-        values, weights, labels = everyone
-        totals, mass = fold_clients(values, jnp.where(arrived, weights, 0), labels, count, self.seal)
-        # A client that took no part sent no label: it gets the first group's mean, which is all there is without groups.
-        (value, mass), arrived = self._from_hub(jax.tree.map(lambda t: t[labels], (totals, mass)))
+        label, count = (None, 1) if groups is None else (groups[0].astype(jnp.int32), groups[1])
+        self._charge_mean(x, weight, label)
+        labels = jnp.zeros(self.clients, jnp.int32)
+        if label is not None:  # also from those who take no part: they get their group's mean
+            labels, _ = self._to_hub(label, jnp.ones_like(weight, bool), kind=ESSENTIAL)
+        (values, weights), took_part = self._to_hub((x, weight), weight > 0)
+        totals, mass = fold_clients(values, jnp.where(took_part, weights, 0), labels, count, self.seal)
+        (value, mass), arrived = self._from_hub(jax.tree.map(lambda t: t[labels], (totals, mass)), took_part)
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), value, x), arrived
 
@@ -158,7 +167,7 @@ class RemotePeers(Peers):
         self._charge_share(x)
         table = self._to_hub(x, jnp.ones_like(self.ids, bool))
         spread = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.clients, *a.shape)), table)
-        table, _ = self._from_hub(spread, kind=ESSENTIAL)
+        table, _ = self._from_hub(spread, jnp.ones(self.clients, bool), kind=ESSENTIAL)
         return jax.tree.map(lambda a: a[0], table)
 
     # -- exchanges: one callback each -------------------------------------------------------------------------
@@ -172,46 +181,46 @@ class RemotePeers(Peers):
             "swap": (here.neighbours, here.neighbours, here.present),
         }[way]
 
-        def send(to: np.ndarray, values: list[np.ndarray]) -> Iterable:
+        def send(to: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
             for c, s in zip(*np.nonzero(to), strict=True):
-                yield (int(here.ids[c]), int(outward[c, s])), [v[c, s] for v in values]
+                yield kind, (int(here.ids[c]), int(outward[c, s])), [v[c, s] for v in values]
 
         places = [(int(c), int(s)) for c, s in zip(*np.nonzero(present), strict=True)]
         expected = [((c, s), (int(inward[c, s]), int(here.ids[c]))) for c, s in places]
         note = "edges" if way != "neighbours" else None
-        return self._converse(x, 2, to, send, inward.shape, expected, note, kind)
+        return self._converse(x, 2, to, send, inward.shape, expected, note)
 
-    def _to_hub(self, x: Tree, active: jax.Array) -> tuple[Tree, jax.Array]:
+    def _to_hub(self, x: Tree, active: jax.Array, kind: int = ORDINARY) -> tuple[Tree, jax.Array]:
         """Send x to the hub where `active [C]`; there it returns everyone's `[K, ...]`, elsewhere zeros."""
 
-        def send(active: np.ndarray, values: list[np.ndarray]) -> Iterable:
+        def send(active: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
             for c in np.flatnonzero(active):
-                yield (int(self._host.ids[c]), HUB), [v[c] for v in values]
+                yield kind, (int(self._host.ids[c]), HUB), [v[c] for v in values]
 
         expected = [((i,), (i, HUB)) for i in range(self.clients)] if self._line.carrier.hub else []
-        return self._converse(x, 1, active, send, (self.clients,), expected, "up")
+        note = "up" if kind == ORDINARY else None  # nothing to remember where nothing can be lost
+        return self._converse(x, 1, active, send, (self.clients,), expected, note)
 
-    def _from_hub(self, x: Tree, kind: int = ORDINARY) -> tuple[Tree, jax.Array]:
+    def _from_hub(self, x: Tree, took_part: jax.Array, kind: int = ORDINARY) -> tuple[Tree, jax.Array]:
         """Send each client its row of `x [K, ...]` from the hub; returns the rows of the clients living here."""
 
-        def send(active: np.ndarray, values: list[np.ndarray]) -> Iterable:
+        def send(took_part: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
             for i in range(self.clients) if self._line.carrier.hub else ():
-                yield (HUB, i), [v[i] for v in values]
+                yield kind if took_part[i] else COPY, (HUB, i), [v[i] for v in values]
 
         ids = self._host.ids
         expected = [((c,), (HUB, int(i))) for c, i in enumerate(ids)]
-        return self._converse(x, 1, jnp.ones(len(ids), bool), send, (len(ids),), expected, "down", kind)
+        return self._converse(x, 1, took_part, send, (len(ids),), expected, "down")
 
     def _converse(
         self,
         x: Tree,
         leading: int,
         active: jax.Array,
-        send: Callable[[np.ndarray, list[np.ndarray]], Iterable],
+        send: Callable[[np.ndarray, list[np.ndarray]], Iterable[Message]],
         shape: tuple[int, ...],
-        expected: list[tuple[tuple[int, ...], tuple[int, int]]],
+        expected: Sequence[tuple[tuple[int, ...], tuple[int, int]]],
         note: str | None,
-        kind: int = ORDINARY,
     ) -> tuple[Tree, jax.Array]:
         """Leave the program, hand over the frames that `send` makes, and come back with what was expected.
 
@@ -222,7 +231,7 @@ class RemotePeers(Peers):
         answer = [jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype) for a in each]
 
         def talk(active: Any, *values: Any) -> list[np.ndarray]:
-            received = self._line.talk(kind, send(np.asarray(active), [np.asarray(v) for v in values]))
+            received = self._line.talk(send(np.asarray(active), [np.asarray(v) for v in values]))
             out = [np.zeros(a.shape, a.dtype) for a in answer]
             arrived = np.zeros(shape, bool)
             for place, pair in expected:

@@ -165,17 +165,14 @@ def arrivals_of(halves: Sequence[Half], graph: Graph, rounds: int) -> Arrivals:
         else:
             exchanges[mine.round].append(mine._replace(edges=_together(halves, mine.edges, theirs.edges)))
     longest = max(map(len, exchanges))
-    found = Arrivals(
-        np.ones((rounds + 1, longest, clients, slots), bool),
-        np.ones((rounds + 1, longest, clients), bool),
-        np.ones((rounds + 1, longest, clients), bool),
-    )
+    shapes = {"edges": (clients, slots), "up": (clients,), "down": (clients,)}
+    found: dict[str, Any] = {name: np.ones((rounds + 1, longest, *shape), bool) for name, shape in shapes.items()}
     for r, row in enumerate(exchanges):
         for t, delivery in enumerate(row):
-            for name in ("edges", "up", "down"):
+            for name, arrived in found.items():
                 if getattr(delivery, name) is not None:
-                    getattr(found, name)[r, t] = getattr(delivery, name)
-    return found
+                    arrived[r, t] = getattr(delivery, name)
+    return Arrivals(**found)
 
 
 def _together(halves: Sequence[Half], mine: Any, theirs: Any) -> np.ndarray:

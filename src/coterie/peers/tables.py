@@ -1,5 +1,7 @@
 """From a graph to the tables the verbs read: slots, and where each client stands in the tables of others."""
 
+from typing import Any
+
 import numpy as np
 
 from coterie.graph import Graph
@@ -18,18 +20,19 @@ def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = Non
     rows = np.arange(clients)[:, None]
     order = np.full(clients, -1, np.int32)
     order[here] = np.arange(len(here), dtype=np.int32)
-    return Tables(
-        ids=here.astype(np.int32),
-        neighbours=graph.neighbours[here].astype(np.int32),
-        present=graph.present[here],
-        listeners=listeners[here].astype(np.int32),
-        listening=listening[here],
-        back=hearing.find(graph.neighbours, rows)[here],
-        twin=heard.find(graph.neighbours, rows)[here],
-        seat=heard.find(listeners, rows)[here],
-        weights=np.asarray(weights, dtype)[here],
-        order=order,
-    )
+    found: dict[str, Any] = {
+        "ids": here.astype(np.int32),
+        "neighbours": graph.neighbours[here].astype(np.int32),
+        "present": graph.present[here],
+        "listeners": listeners[here].astype(np.int32),
+        "listening": listening[here],
+        "back": hearing.find(graph.neighbours, rows)[here],
+        "twin": heard.find(graph.neighbours, rows)[here],
+        "seat": heard.find(listeners, rows)[here],
+        "weights": np.asarray(weights, dtype)[here],
+        "order": order,
+    }
+    return Tables(**found)
 
 
 class _Seats:

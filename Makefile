@@ -1,0 +1,100 @@
+# Every command a person or a machine needs. `make demo` first; `make test` is what CI runs.
+#
+#   make demo                         would cooperation help? (embedded data, report in comparison/report.html)
+#   make test                         lint, types, tests
+#   make lint                         the first two of them
+#   make soak                         kill and resume real runs, 200 times
+#   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
+#   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
+#   make clean                        remove the environments and caches (never results)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH := .venv-bench
+TORCH ?= torch
+TORCH_CPU ?= https://download.pytorch.org/whl/cpu
+CUDA ?= cuda12
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint soak same-numbers bench-cpu bench-gpu clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/installed-demo
+	$(BIN)/coterie compare
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/soak_kill.py
+
+same-numbers: $(VENV)/installed-dev
+	@test -n "$(BASE)" || { echo "say which commit to compare with: make same-numbers BASE=<commit>" >&2; exit 2; }
+	$(BIN)/python benchmarks/same_numbers.py "$(BASE)"
+
+# A rival is measured in the same run, so benchmarks have environments of their own, with PyTorch in them.
+# `make bench-gpu BENCH_PYTHON=python` takes the one that is active.
+ifdef BENCH_PYTHON
+bench_cpu := $(BENCH_PYTHON)
+bench_gpu := $(BENCH_PYTHON)
+else
+bench_cpu := $(BENCH)/cpu/bin/python
+bench_gpu := $(BENCH)/gpu/bin/python
+bench-cpu: $(BENCH)/cpu/installed
+bench-gpu: $(BENCH)/gpu/installed
+endif
+
+bench-cpu:
+	$(bench_cpu) benchmarks/client_step.py --model mlp --device cpu
+	$(bench_cpu) benchmarks/client_step.py --model cnn --device cpu
+	$(bench_cpu) benchmarks/many_clients.py --device cpu
+	$(bench_cpu) benchmarks/overhead.py --device cpu
+
+bench-gpu:
+	$(bench_gpu) benchmarks/client_step.py --model cnn --device gpu --augment --steps 100
+	$(bench_gpu) benchmarks/client_step.py --model mlp --device gpu --steps 200
+	$(bench_gpu) benchmarks/many_clients.py --device gpu
+	$(bench_gpu) benchmarks/overhead.py --device gpu
+
+clean:
+	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environments. A stamp says what is installed; it is out of date when pyproject.toml changes.
+
+define environment
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+  echo "coterie needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there);" \
+    "name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1)
+@echo "installing into $(1) (once; a few minutes on a slow line)"
+endef
+
+$(VENV)/installed-demo: pyproject.toml
+	$(call environment,$(VENV))
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml
+	$(call environment,$(VENV))
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/installed-demo
+
+$(BENCH)/cpu/installed: pyproject.toml
+	$(call environment,$(BENCH)/cpu)
+	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" --index-url $(TORCH_CPU)
+	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	@touch $@
+
+$(BENCH)/gpu/installed: pyproject.toml
+	$(call environment,$(BENCH)/gpu)
+	@$(BENCH)/gpu/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e '.[report,$(CUDA)]'
+	@touch $@

@@ -1,0 +1,152 @@
+"""Do two versions give the same numbers, to the bit? For changes that must not move any.
+
+    python benchmarks/same_numbers.py BASE           # a commit against this working tree
+    python benchmarks/same_numbers.py BASE HEAD      # a commit against another
+
+Every method that both versions have runs for a few rounds on the embedded digits, each version with its own source.
+Metrics, graphs, ledgers and models are compared byte for byte; what differs is named, and the exit status is 1.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+ROOT = Path(__file__).parent.parent
+SAME = ("metrics.jsonl", "graph", "ledger", "models")
+EXPERIMENT = """
+format = 1
+[data]
+name = "digits"
+[partition]
+name = "classes"
+clients = 7
+classes = 3
+[model]
+name = "{model}"
+[method]
+lr = 0.05
+momentum = 0.9
+batch_size = 10
+[graph]
+name = "ring"
+[run]
+rounds = 5
+evaluate_every = 2
+mode = "{mode}"
+"""
+VARIANTS = {"linear-fast": ("linear", "fast"), "mlp-exact": ("mlp", "exact")}
+
+
+@contextlib.contextmanager
+def source_of(commit: str | None, place: Path) -> Iterator[Path]:
+    """Check a commit out beside this tree (or take this tree), and clean up afterwards."""
+    if commit is None:
+        yield ROOT / "src"
+        return
+    git = ["git", "-C", str(ROOT)]
+    added = subprocess.run([*git, "worktree", "add", "--detach", place, commit], capture_output=True, text=True)
+    if added.returncode:
+        sys.exit(f"same-numbers: git cannot check out {commit}: {added.stderr.strip().splitlines()[-1]}")
+    try:
+        yield place / "src"
+    finally:
+        subprocess.run([*git, "worktree", "remove", "--force", place], check=True, capture_output=True)
+
+
+def coterie(source: Path, cache: Path, *words: object) -> str:
+    """Run a version's command line."""
+    environment = os.environ | {"PYTHONPATH": str(source), "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-m", "coterie", *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=source)
+    if done.returncode:
+        sys.exit(f"same-numbers: {' '.join(command)} failed with the source in {source}:\n{done.stderr}")
+    return done.stdout
+
+
+def methods_of(source: Path, cache: Path) -> list[str]:
+    """List the methods a version has."""
+    return [row["name"] for row in json.loads(coterie(source, cache, "list", "methods", "--json"))]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file that must not differ, of every run below a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file() and any(name in path.parts for name in SAME)]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
+
+
+def explain(name: str, base: bytes | None, head: bytes | None) -> str:
+    """Say in a few words in what two files differ."""
+    if base is None or head is None:
+        return "is missing in " + ("the first" if base is None else "the second")
+    tables = [dict(arrays(name, data)) for data in (base, head)]
+    for key in tables[0].keys() | tables[1].keys():
+        first, second = tables[0].get(key), tables[1].get(key)
+        if first is None or second is None:
+            return f"{key} is only in " + ("the second" if first is None else "the first")
+        if first.shape != second.shape or first.dtype != second.dtype:
+            return f"{key} is {first.dtype}{list(first.shape)} and {second.dtype}{list(second.shape)}"
+        if first.tobytes() != second.tobytes():
+            gap = np.max(np.abs(first.astype(np.float64) - second.astype(np.float64)))
+            return f"{key} differs by up to {gap:.3g}"
+    return "the numbers agree but are written differently"
+
+
+def arrays(name: str, data: bytes) -> Iterator[tuple[str, np.ndarray]]:
+    """Read a file of a run as named arrays."""
+    if name.endswith(".jsonl"):
+        for line in map(json.loads, data.decode().splitlines()):
+            yield from ((f"{key} of round {line['round']}", np.array(value)) for key, value in line.items())
+    elif name.endswith(".npz"):
+        with np.load(io.BytesIO(data)) as held:
+            yield from held.items()
+    else:
+        yield from safetensors.numpy.load(data).items()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("base", help="a commit")
+    parser.add_argument("head", nargs="?", help="another; without it, this working tree")
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as held, contextlib.ExitStack() as stack:
+        place = Path(held)
+        cache = place / "programs"  # shared: the same program is compiled once, another one is another entry
+        sources = [
+            stack.enter_context(source_of(commit, place / side))
+            for side, commit in (("base", args.base), ("head", args.head))
+        ]
+        known = [methods_of(source, cache) for source in sources]
+        methods = [name for name in known[0] if name in known[1]]
+        left_out = sorted({*known[0], *known[1]} - set(methods))
+        for label, (model, mode) in VARIANTS.items():
+            file = place / f"{label}.toml"
+            file.write_text(EXPERIMENT.format(model=model, mode=mode))
+            for side, source in zip(("base", "head"), sources, strict=True):
+                words = ["--methods", ",".join(methods), "--device", args.device, "--json"]
+                coterie(source, cache, "compare", file, *words, "--out", place / "runs" / side / label)
+        base, head = (contents(place / "runs" / side) for side in ("base", "head"))
+    differ = [name for name in sorted(base.keys() | head.keys()) if base.get(name) != head.get(name)]
+    for name in differ:
+        print(f"differs: {name}: {explain(name, base.get(name), head.get(name))}")
+    print(f"{args.base} and {args.head or 'this tree'}: {', '.join(methods)} with {', '.join(VARIANTS)}")
+    if left_out:
+        print(f"only one of them has {', '.join(left_out)}, which was left out")
+    print(
+        f"{len(differ)} of {len(base.keys() | head.keys())} files differ" if differ else f"{len(base)} files: identical"
+    )
+    sys.exit(1 if differ or not base else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The attention prior of SCooL: who looks alike in how it has moved, as a distribution over neighbours.
+
+P0 sections 4.3 and D, corrected (a client is a key in every row: E0.7; its own pair has no likelihood: E0.6).
+E = embeddings `[K, E]`, scores f_ij = <e_i, e_j>, prior p_i. = softmax over the neighbours and i itself, weights
+w_i. proportional to p_i. exp(ell_i. / T).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Encoder", "embed", "embedding_gradient", "posterior", "prior", "start_encoder"]
+
+
+class Encoder(NamedTuple):
+    """Two dense layers for every tensor of the model, applied to each of its rows (filters, output units)."""
+
+    first: Any  # for each tensor [inputs, hidden]
+    first_bias: Any
+    second: Any  # for each tensor [hidden, width]
+    second_bias: Any
+
+
+def start_encoder(params: Any, widths: tuple[int, int], key: jax.Array) -> Encoder:
+    """Draw an encoder for models shaped like `params`; widths are (10, 5) in the paper."""
+    leaves, structure = jax.tree.flatten(params)
+    hidden, width = widths
+    keys = jax.random.split(key, 2 * max(1, len(leaves)))
+
+    def matrix(key: jax.Array, inputs: int, outputs: int) -> jax.Array:
+        return jax.random.normal(key, (inputs, outputs), leaves[0].dtype) / jnp.sqrt(inputs)
+
+    first = [matrix(k, _rows(leaf).shape[1], hidden) for k, leaf in zip(keys[::2], leaves, strict=False)]
+    second = [matrix(k, hidden, width) for k, _ in zip(keys[1::2], leaves, strict=False)]
+    zeros = [[jnp.zeros(n, leaf.dtype) for leaf in leaves] for n in (hidden, width)]
+    return Encoder(*(jax.tree.unflatten(structure, part) for part in (first, zeros[0], second, zeros[1])))
+
+
+def embed(encoder: Encoder, moved: Any) -> jax.Array:
+    """Return e = E(theta - theta^0; phi) of one client, from its displacement scaled to length one.
+
+    The inner product of two embeddings is the mean over tensors of the mean over rows of their codes' products.
+    """
+    leaves = jax.tree.leaves(moved)
+    squared = sum(jnp.sum(leaf * leaf) for leaf in leaves)
+    safe = jnp.sqrt(jnp.where(squared > 0, squared, 1))  # a model that has not moved has a finite slope, too
+
+    def codes(leaf: jax.Array, a: jax.Array, a0: jax.Array, b: jax.Array, b0: jax.Array) -> jax.Array:
+        rows = _rows(leaf) / safe
+        out = jnp.tanh(jnp.tanh(rows @ a + a0) @ b + b0)
+        return out.reshape(-1) / jnp.sqrt(rows.shape[0] * len(leaves))
+
+    return jnp.concatenate(jax.tree.leaves(jax.tree.map(codes, moved, *encoder)))
+
+
+def prior(scores: jax.Array, own_score: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return log p over the slots `[C, D]` and for the client itself `[C]`: a softmax over those present and itself."""
+    everyone = jnp.concatenate([own_score[:, None], jnp.where(present, scores, -jnp.inf)], 1)
+    logs = jax.nn.log_softmax(everyone, axis=1)
+    return logs[:, 1:], logs[:, 0]
+
+
+def posterior(
+    ell: jax.Array, own_ell: jax.Array, log_p: jax.Array, own_log_p: jax.Array, temperature: Any = 1.0
+) -> tuple[jax.Array, jax.Array]:
+    """Return w over the slots and for the client itself: softmax of ell / T + log p; absent slots have log p = -inf.
+
+    `own_ell = 0` is the posterior of the paper's objective (V1: one's own data are counted apart), the log-likelihood
+    of one's own data is what the authors' program uses (V2).
+    """
+    everyone = jnp.concatenate([(own_ell / temperature + own_log_p)[:, None], ell / temperature + log_p], 1)
+    weights = jax.nn.softmax(everyone, axis=1)
+    return weights[:, 1:], weights[:, 0]
+
+
+def embedding_gradient(weights: jax.Array, p: jax.Array, embeddings: jax.Array) -> jax.Array:
+    """Return dS/dE of S = sum_ij w_ij log p_ij: (D + D^T) E with D = w - p, square matrices with diagonals (E0.7)."""
+    difference = weights - p
+    return (difference + difference.T) @ embeddings
+
+
+def _rows(leaf: jax.Array) -> jax.Array:
+    return leaf.reshape(leaf.shape[0], -1) if leaf.ndim else leaf.reshape(1, 1)

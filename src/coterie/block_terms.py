@@ -1,0 +1,169 @@
+"""What the two block models (`sbm`, `mmsbm`) share: evidence from losses, and the terms of their lower bound.
+
+K clients, M blocks. Evidence ELL[i, j] says, in nats, how much better client i's model explains client j's data than a
+null model does.
+"""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import betaln, digamma, entr, gammaln
+
+from coterie.errors import CoterieError
+
+__all__ = [
+    "CLIP",
+    "PRIOR",
+    "Baseline",
+    "affinity_prior",
+    "block_matrix",
+    "centre",
+    "evidence",
+    "expected_log",
+    "link_entropy",
+    "log_odds",
+    "mixture_terms",
+    "observed",
+    "pooled_affinity",
+    "positive",
+    "product",
+    "profiles",
+]
+
+Baseline = Literal["classes", "median", "own"]
+
+PRIOR = (0.8, 0.2)  # chance of a link within a block, and between blocks
+CLIP = 1e-4  # B stays this far from 0 and 1
+DECISIVE = 20.0  # evidence beyond it (in nats) is certain either way: a diverged client must not drown the others
+
+
+def observed(ell: jax.Array, known: jax.Array) -> jax.Array:
+    """Tell which pairs are evidence `[K, K]`: known, finite, and not a client with itself."""
+    return known & jnp.isfinite(ell) & ~jnp.eye(ell.shape[0], dtype=bool)
+
+
+def centre(
+    losses: jax.Array,
+    known: jax.Array,
+    rule: Baseline = "median",
+    log_classes: jax.Array | None = None,
+    margin: float | jax.Array = 0.0,
+    own_loss: jax.Array | None = None,
+) -> jax.Array:
+    """Turn mean losses into evidence: ELL[i, j] = b_j - losses[i, j], with b_j what a null model loses on j's data.
+
+    Args:
+        losses: `[K, K]`, the mean loss of i's model on j's data.
+        known: `[K, K]`, true where `losses` was measured.
+        rule: "classes": b_j = log(number of classes j has); "median": the median of column j over observed pairs (half
+            of the clients then speak against a link); "own": j's loss of its own model, plus `margin`.
+        log_classes: `[K]`, for "classes". A client with one class gets b_j = 0, which nobody's model can beat.
+        margin: how much worse than its owner's a useful model may be, for "own".
+        own_loss: `[K]`, for "own"; the diagonal of `losses` if None.
+
+    Returns:
+        `[K, K]`, -inf where there is no evidence: the pair is not known, or its loss or b_j is not finite. The block
+        models leave such pairs out, and a softmax gives them weight 0.
+    """
+    if rule == "classes":
+        if log_classes is None:
+            raise CoterieError("log_classes is needed with rule = 'classes'; without classes use 'median'")
+        baseline = log_classes
+    elif rule == "median":
+        baseline = jnp.nanmedian(jnp.where(observed(losses, known), losses, jnp.nan), axis=0)
+    elif rule == "own":
+        baseline = (jnp.diagonal(losses) if own_loss is None else own_loss) + margin
+    else:
+        raise CoterieError(f"rule must be one of classes, median, own, not {rule!r}")
+    ell = (baseline - losses).astype(losses.dtype)
+    return jnp.where(known & jnp.isfinite(ell), ell, -jnp.inf)
+
+
+def evidence(ell: jax.Array, known: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return ELL with 0 for the pairs that are none, and 1 for those that are evidence, 0 elsewhere `[K, K]`."""
+    pairs = observed(ell, known)
+    return jnp.where(pairs, ell, 0), pairs.astype(ell.dtype)
+
+
+def profiles(ell: jax.Array, known: jax.Array) -> jax.Array:
+    """Describe each client by a row of (ELL + ELL^T) / 2 `[K, K]`, for k-means.
+
+    Of a pair observed in one direction that one is taken; a pair observed in none gets the mean of its column. A client
+    fits itself as well as the best of the others does: with a mean there, a group of two would fall apart.
+    """
+    ell, seen = evidence(ell, known)
+    ell = jnp.clip(ell, -DECISIVE, DECISIVE)
+    count = seen + seen.T
+    both = (ell + ell.T) / jnp.maximum(count, 1)
+    mean = both.sum(0) / jnp.maximum((count > 0).sum(0), 1)
+    best = jnp.where(count > 0, both, -DECISIVE).max(0)
+    filled = jnp.where(count > 0, both, mean)
+    return jnp.where(jnp.eye(ell.shape[0], dtype=bool), best, filled)
+
+
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Multiply matrices in the full precision of their dtype: sums over many pairs want more than TF32 keeps."""
+    return jnp.matmul(left, right, precision="highest")
+
+
+def log_odds(affinity: jax.Array) -> jax.Array:
+    """Return log B - log(1 - B)."""
+    return jnp.log(affinity) - jnp.log1p(-affinity)
+
+
+def expected_log(gamma: jax.Array) -> jax.Array:
+    """Return E[log pi] under Dirichlet(gamma), over the last axis."""
+    return digamma(gamma) - digamma(gamma.sum(-1, keepdims=True))
+
+
+def mixture_terms(gamma: jax.Array, alpha: jax.Array) -> jax.Array:
+    """Return E[log p(pi | alpha)] - E[log q(pi | gamma)] over all clients."""
+    normaliser = gammaln(alpha.sum()) - gammaln(alpha).sum()
+    own_normaliser = gammaln(gamma.sum(-1)) - gammaln(gamma).sum(-1)
+    return ((alpha - gamma) * expected_log(gamma)).sum() + (normaliser - own_normaliser).sum()
+
+
+def link_entropy(weights: jax.Array, pairs: jax.Array, temperature: float | jax.Array) -> jax.Array:
+    """Return the entropy of q(Y) over the observed pairs, times the temperature."""
+    return positive(temperature, "temperature") * (pairs * (entr(weights) + entr(1 - weights))).sum()
+
+
+def block_matrix(affinity: Any, blocks: int, dtype: Any) -> jax.Array:
+    """Return B `[M, M]` from (within, between), or the matrix as it is."""
+    if isinstance(affinity, tuple | list) and len(affinity) == 2 and not isinstance(affinity[0], tuple | list):
+        for value in affinity:
+            if isinstance(value, int | float) and not 0 < value < 1:
+                raise CoterieError(f"affinity must lie between 0 and 1, both excluded, not {value:g}")
+        within, between = affinity
+        return jnp.where(jnp.eye(blocks, dtype=bool), jnp.asarray(within, dtype), jnp.asarray(between, dtype))
+    return jnp.broadcast_to(jnp.asarray(affinity, dtype), (blocks, blocks))
+
+
+def pooled_affinity(
+    old: jax.Array,
+    linked: jax.Array,
+    possible: jax.Array,
+    pseudo_counts: float | jax.Array,
+    prior: Any,
+    clip: float,
+) -> jax.Array:
+    """Return (linked + c B0) / (possible + c), away from 0 and 1; `old` where there is neither a pair nor a count."""
+    total = possible + pseudo_counts
+    share = (linked + pseudo_counts * block_matrix(prior, old.shape[0], old.dtype)) / jnp.where(total > 0, total, 1)
+    return jnp.clip(jnp.where(total > 0, share, old), clip, 1 - clip)
+
+
+def affinity_prior(affinity: jax.Array, pseudo_counts: float | jax.Array, prior: Any) -> jax.Array:
+    """Return the log density of B under Beta(1 + c B0, 1 + c (1 - B0)): what c pseudo-counts stand for."""
+    mean = block_matrix(prior, affinity.shape[0], affinity.dtype)
+    linked, unlinked = pseudo_counts * mean, pseudo_counts * (1 - mean)
+    density = linked * jnp.log(affinity) + unlinked * jnp.log1p(-affinity) - betaln(1 + linked, 1 + unlinked)
+    return density.sum()
+
+
+def positive(value: float | jax.Array, name: str) -> float | jax.Array:
+    """Return `value`; refuse a plain number that is not above zero (a traced one cannot be looked at)."""
+    if isinstance(value, int | float) and not value > 0:
+        raise CoterieError(f"{name} must be greater than 0, not {value:g}")
+    return value

@@ -1,0 +1,171 @@
+"""A job is a run that is ready to start: data, task, method and graph as objects, and the config that says the same."""
+
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from coterie import registry
+from coterie.clients import Federation
+from coterie.config import FORMAT, SECTIONS, Experiment, RunSettings, _part
+from coterie.errors import CoterieError
+from coterie.graph import Graph, require_connected
+from coterie.mixing import laplacian, lazy_metropolis, metropolis
+from coterie.models.augment import Augment
+from coterie.spec import build, to_dict
+from coterie.storage import fingerprint
+from coterie.task import Task
+
+__all__ = ["Job", "load_federation", "make_graph", "make_task", "precision"]
+
+MIXING: dict[str, Callable[[Graph], Any]] = {
+    "metropolis": metropolis,
+    "lazy-metropolis": lazy_metropolis,
+    "laplacian": laplacian,
+}
+
+
+@dataclasses.dataclass
+class Job:
+    """One run, ready to execute: objects, and the config that describes them."""
+
+    federation: Federation
+    task: Task
+    method: Any
+    graph: Graph
+    weights: np.ndarray
+    settings: RunSettings
+    config: dict[str, Any]
+
+    @classmethod
+    def of(cls, experiment: Experiment, federation: Federation | None = None, task: Task | None = None) -> "Job":
+        """Make a job of an experiment: load its data (unless given), build its model and its graph."""
+        federation = federation or load_federation(experiment)
+        task = task or make_task(experiment, federation)
+        graph, weights = make_graph(experiment.method.spec, experiment.graph, len(federation))
+        return cls(federation, task, experiment.method.spec, graph, weights, experiment.run, experiment.to_dict())
+
+    @classmethod
+    def from_objects(
+        cls,
+        federation: Federation,
+        model: Any = "mlp",
+        method: Any = "fedavg",
+        *,
+        graph: Any = "exponential",
+        personal: tuple[str, ...] = (),
+        augment: Augment | None = None,
+        **settings: Any,
+    ) -> "Job":
+        """Make a job of what was passed from Python (the arguments are those of `coterie.run`)."""
+        _refuse_misfits(federation, model, method)
+        chosen = build(RunSettings, settings, "run")
+        augment = augment or Augment()
+        model_spec, method_spec = (
+            _part(section, {"name": value}).spec if isinstance(value, str) else value
+            for section, value in (("model", model), ("method", method))
+        )
+        part = _graph_part(graph)
+        task = _task(federation, model_spec, personal, augment, chosen)
+        table, weights = make_graph(method_spec, part, len(federation))
+        config = {
+            "format": FORMAT,
+            "data": {"name": "in-memory", "digest": fingerprint(federation)},
+            "model": {"name": _name_of("model", model), "personal": list(personal), **_settings_of(model_spec)},
+            "method": {"name": _name_of("method", method), **_settings_of(method_spec)},
+            "graph": _about_graph(part) if isinstance(part, Graph) else part.to_dict(),
+            "augment": to_dict(augment),
+            "run": to_dict(chosen),
+        }
+        return cls(federation, task, method_spec, table, weights, chosen, config)
+
+
+def load_federation(experiment: Experiment) -> Federation:
+    """Load the data of an experiment and share them out."""
+    common = experiment.partition.common
+    return experiment.partition.spec(experiment.data.spec.load(), common.clients, common.seed)
+
+
+def make_task(experiment: Experiment, federation: Federation) -> Task:
+    """Build the task of an experiment."""
+    personal = experiment.model.common.personal
+    return _task(federation, experiment.model.spec, personal, experiment.augment, experiment.run)
+
+
+def _task(federation: Federation, model: Any, personal: tuple, augment: Augment, settings: RunSettings) -> Task:
+    with precision(settings.precision):
+        return Task.of(
+            federation,
+            model,
+            personal=personal,
+            augment=augment if augment.crop or augment.flip else None,
+            dtype=np.dtype(settings.precision),
+        )
+
+
+def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]:
+    """Build the graph a method needs, and its mixing weights; methods without neighbours get an empty one."""
+    if method.topology != "graph":
+        return Graph.empty(clients), np.zeros((clients, 0))
+    graph = part if isinstance(part, Graph) else part.spec.build(clients, part.common.seed)
+    if graph.clients != clients:
+        raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")
+    require_connected(graph, type(method).__name__)
+    rule = "metropolis" if isinstance(part, Graph) else part.common.weights
+    return graph, MIXING[rule](graph)[0]
+
+
+def precision(name: str) -> contextlib.AbstractContextManager:
+    """Return the scope in which arrays keep the asked precision."""
+    return jax.enable_x64(True) if name == "float64" else contextlib.nullcontext()
+
+
+def _refuse_misfits(federation: Any, model: Any, method: Any) -> None:
+    if not isinstance(federation, Federation):
+        raise CoterieError(
+            f"federation must come from coterie.load or coterie.federation, not {type(federation).__name__}"
+        )
+    fits = callable(model) or hasattr(model, "build") or isinstance(model, tuple | eqx.Module)
+    if not isinstance(model, str) and (not fits or (isinstance(model, type) and hasattr(model, "build"))):
+        raise CoterieError(f"model must be a name, a configured model, a module or a function of a key, not {model!r}")
+    if not isinstance(method, str) and (isinstance(method, type) or not hasattr(method, "round")):
+        raise CoterieError(f"method must be a name or a configured method such as Ditto(lr=0.1), not {method!r}")
+
+
+def _graph_part(graph: Any) -> Any:
+    """Return a `Graph` as it is, one of NetworkX as a `Graph`, and a name or a spec as a section of the config."""
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, str):
+        return _part("graph", {"name": graph})
+    if hasattr(graph, "adjacency"):
+        return Graph.from_networkx(graph)
+    if hasattr(graph, "build"):
+        return dataclasses.replace(_part("graph", {}), name=_name_of("graph", graph), spec=graph)
+    raise CoterieError(f"graph must be a name, a topology, a Graph or a NetworkX graph, not {graph!r}")
+
+
+def _about_graph(graph: Graph) -> dict[str, Any]:
+    digest = hashlib.sha256(graph.neighbours.tobytes() + graph.present.tobytes()).hexdigest()
+    return {"name": "given", "edges": graph.edges(), "digest": digest[:16]}
+
+
+def _name_of(section: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    cls = type(value)
+    for row in registry.rows(SECTIONS[section][0]):
+        if row.target == f"{cls.__module__}:{cls.__name__}":
+            return row.name
+    return getattr(value, "__name__", cls.__name__)
+
+
+def _settings_of(value: Any) -> dict[str, Any]:
+    """Return the settings of a spec; a module or a function of the user's own has none that we know."""
+    is_spec = dataclasses.is_dataclass(value) and not isinstance(value, type | eqx.Module)
+    return to_dict(value) if is_spec else {}

@@ -1,0 +1,97 @@
+"""K-means inside a compiled program: how a block model finds its first guess of the blocks.
+
+scikit-learn's k-means runs on the host and so cannot stand in a jitted round; this one has fixed sizes and a fixed
+number of iterations. Seeds are drawn as in k-means++ (Arthur and Vassilvitskii 2007).
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["kmeans", "principal"]
+
+
+def kmeans(
+    points: jax.Array, counts: Sequence[int], key: jax.Array, iterations: int = 10, restarts: int = 8
+) -> tuple[jax.Array, jax.Array]:
+    """Cluster the rows of `points` into each of several numbers of clusters; the best of some restarts wins.
+
+    A cluster that lost all its points moves to the point that is farthest from its centre.
+
+    Args:
+        points: `[K, D]`, finite.
+        counts: numbers of clusters to try, `[N]`, each at most K.
+        key: for the seeds; the same key gives the same clusters.
+        iterations: assignments and new centres, alternately.
+        restarts: tried side by side.
+
+    Returns:
+        The cluster of each point `[N, K]`, and the sum of squared distances to the clusters' means `[N]`.
+    """
+    centred = points - points.mean(0)  # small numbers: the squared distances below are differences
+    most = max(counts)
+    seeds = jax.vmap(lambda key: _seeds(centred, most, key))(jax.random.split(key, restarts))
+
+    def attempt(centres: jax.Array, used: jax.Array) -> tuple[jax.Array, jax.Array]:
+        centres = jax.lax.fori_loop(0, iterations, lambda _, centres: _improve(centred, centres, used), centres)
+        squares = _squared_distances(centred, centres, used)
+        return squares.argmin(1), squares.min(1).sum()
+
+    def best(used: jax.Array) -> tuple[jax.Array, jax.Array]:
+        labels, spread = jax.vmap(attempt, (0, None))(seeds, used)
+        return labels[spread.argmin()], spread.min()
+
+    return jax.vmap(best)(jnp.array(counts))
+
+
+def principal(points: jax.Array, rank: int, key: jax.Array, iterations: int = 8) -> jax.Array:
+    """Project the rows of `points [K, D]` on their `rank` leading principal directions `[K, rank]`.
+
+    Groups of rows differ in few directions, noise in all of them: clusters are found more safely after this. Found by
+    subspace iteration, which costs a few products, where an eigendecomposition of 1,000 columns would take longer than
+    all the rest of an E-step.
+    """
+    if rank >= min(points.shape):
+        return points
+    centred = points - points.mean(0)
+
+    def turn(_: jax.Array, directions: jax.Array) -> jax.Array:
+        scores = jnp.matmul(centred, directions, precision="highest")
+        return jnp.linalg.qr(jnp.matmul(centred.T, scores, precision="highest"))[0]
+
+    directions = jax.random.normal(key, (points.shape[1], rank), points.dtype)
+    return jnp.matmul(centred, jax.lax.fori_loop(0, iterations, turn, directions), precision="highest")
+
+
+def _seeds(points: jax.Array, clusters: int, key: jax.Array) -> jax.Array:
+    """Draw one centre after the other, each point with a chance that grows with its squared distance to the last ones.
+
+    Once every point sits on a centre all chances are zero, and the first point is drawn again.
+    """
+    noise = jax.random.gumbel(key, (clusters, points.shape[0]), points.dtype)
+    first = points[noise[0].argmax()]
+
+    def draw(cluster: jax.Array, drawn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        centres, squares = drawn
+        chosen = points[(jnp.log(squares) + noise[cluster]).argmax()]
+        return centres.at[cluster].set(chosen), jnp.minimum(squares, jnp.square(points - chosen).sum(1))
+
+    centres = jnp.zeros((clusters, points.shape[1]), points.dtype).at[0].set(first)
+    return jax.lax.fori_loop(1, clusters, draw, (centres, jnp.square(points - first).sum(1)))[0]
+
+
+def _improve(points: jax.Array, centres: jax.Array, used: jax.Array) -> jax.Array:
+    """Give every point to its nearest centre and move each centre to the mean of its points."""
+    squares = _squared_distances(points, centres, used)
+    member = jax.nn.one_hot(squares.argmin(1), centres.shape[0], dtype=points.dtype)
+    count = member.sum(0)[:, None]
+    means = jnp.matmul(member.T, points, precision="highest") / jnp.maximum(count, 1)
+    return jnp.where(count > 0, means, points[squares.min(1).argmax()])
+
+
+def _squared_distances(points: jax.Array, centres: jax.Array, used: jax.Array) -> jax.Array:
+    """Return them `[K, clusters]`; a cluster out of use is infinitely far."""
+    products = jnp.matmul(points, centres.T, precision="highest")
+    squares = jnp.maximum(jnp.square(points).sum(1)[:, None] - 2 * products + jnp.square(centres).sum(1), 0)
+    return jnp.where(jnp.arange(centres.shape[0]) < used, squares, jnp.inf)

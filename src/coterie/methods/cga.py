@@ -1,0 +1,113 @@
+"""Ask the neighbours for their gradients at one's own model, and step in a direction none of them objects to.
+
+Esfandiari, Tan, Jiang, Balu, Herron, Hegde, Sarkar 2021, *Cross-Gradient Aggregation for Decentralized Learning from
+Non-IID Data* (CGA), Algorithm 1. Neighbour j answers with its gradient at x_i; the answers are the rows of G_i. The
+direction is the one nearest to the client's own gradient g_i that has no negative product with any row,
+g~ = g_i + G_i^T u with u = argmin 1/2 u^T G G^T u + g^T G^T u over u >= 0; then v_i <- beta v_i - alpha g~ and
+x_i <- sum_j pi_ij x_j + v_i.
+
+Changed: the program is solved exactly and once for the whole model. With more than one local step a gradient becomes
+the displacement of the local training that starts from x_i. The client's own gradient is no row of G: as a projection
+onto a cone, g~ never has a negative product with it. The authors' program solves one problem for every layer and wants
+u >= 1/2, not 0 (its `margin`): then neighbours count even where nobody objects. A simulation holds clients x
+neighbours gradients at once, since all rows meet in G G^T.
+"""
+
+import functools
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.lax import Precision
+
+from coterie import tree
+from coterie.clients import Clients, Split
+from coterie.methods.base import Info, Topology, is_off, method
+from coterie.peers.base import Peers, blend
+from coterie.simplex import nonnegative_qp
+from coterie.spec import param
+from coterie.task import Task, Variables
+from coterie.training import LocalSGD, Trained
+
+__all__ = ["CGA"]
+
+HIGHEST = Precision.HIGHEST  # signs of products decide: they must not be rounded to TF32
+
+
+class State(NamedTuple):
+    """Each client's model, and its velocity where there is momentum."""
+
+    variables: Variables
+    velocity: Any
+
+
+class Own(NamedTuple):
+    """What a client needs to answer with its gradient; it never travels."""
+
+    variables: Variables  # its personal layers and statistics
+    data: Split
+    key: jax.Array  # the same minibatch for everybody who asks
+
+
+@method
+class CGA(LocalSGD):
+    """Step in a direction that none of the neighbours' gradients objects to (`momentum` acts on that direction)."""
+
+    topology: ClassVar[Topology] = "graph"
+    margin: float = param(0.0, "least multiplier of a neighbour's gradient; 0.5 in the authors' program", at_least=0)
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Return plain SGD for the local steps: momentum belongs to the projected direction."""
+        parts = [] if is_off(self.weight_decay) else [optax.add_decayed_weights(self.weight_decay)]
+        return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model, at rest."""
+        variables = tree.broadcast(task.init(key), peers.ids.shape[0])
+        velocity = () if is_off(self.momentum) else jax.tree.map(jnp.zeros_like, variables.params)
+        return State(variables, velocity)
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Collect cross-gradients, project, mix and step."""
+
+        def train(start: Any, own: Own) -> Trained:
+            variables = Variables(task.join(start, own.variables.params), own.variables.statistics)
+            return self.train(task, variables, own.data, own.key)
+
+        def cross_gradient(start: Any, own: Own) -> Any:
+            return tree.minus(start, task.shared(train(start, own).variables.params))
+
+        shared = task.shared(state.variables.params)
+        own = Own(state.variables, clients.train, peers.keys(key))
+        trained: Trained = peers.each(train, shared, own)
+        gradient = tree.minus(state.variables.params, trained.variables.params)  # alpha g_i, personal layers too
+        rows, arrived = peers.ask(cross_gradient, shared, own)  # alpha G_i
+        projected, multipliers = peers.each(self._project, task.shared(gradient), rows, arrived)
+
+        direction = task.join(projected, gradient)
+        if not is_off(self.momentum):
+            direction = jax.tree.map(lambda v, g: self.momentum * v + g, state.velocity, direction)
+        mixed = task.join(blend(peers, shared, peers.weights), state.variables.params)  # sum_j pi_ij x_j
+        variables = Variables(tree.minus(mixed, direction), trained.variables.statistics)
+        velocity = () if is_off(self.momentum) else direction
+        return State(variables, velocity), Info(trained.loss, multipliers / (1 + multipliers.sum(1, keepdims=True)))
+
+    def _project(self, gradient: Any, rows: Any, arrived: jax.Array) -> tuple[Any, jax.Array]:
+        """Solve the program of one client; a row that did not arrive or is not finite takes no part."""
+        leaves, structure = jax.tree.flatten(gradient)
+        slots = arrived.shape[0]
+        G = [a.reshape(slots, g.size) for a, g in zip(jax.tree.leaves(rows), leaves, strict=True)]  # one for each leaf
+        heard = arrived & jnp.isfinite(sum((a * a).sum(1) for a in G))
+        G = [jnp.where(heard[:, None], a, 0) for a in G]
+        Q = functools.reduce(jnp.add, [jnp.matmul(a, a.T, precision=HIGHEST) for a in G])
+        products = [jnp.matmul(a, g.reshape(-1), precision=HIGHEST) for a, g in zip(G, leaves, strict=True)]
+        c = functools.reduce(jnp.add, products)
+        least = jnp.where(heard, self.margin, 0).astype(c.dtype)
+        u = least + nonnegative_qp(Q, c + Q @ least, heard)
+        moved = [g + jnp.matmul(u, a, precision=HIGHEST).reshape(g.shape) for a, g in zip(G, leaves, strict=True)]
+        return jax.tree.unflatten(structure, moved), u  # g + G^T u
+
+    def models(self, state: State) -> Variables:
+        """Return each client's own model."""
+        return state.variables

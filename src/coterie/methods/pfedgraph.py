@@ -1,0 +1,107 @@
+"""Weights over all clients from the angle between their models' displacements and the amount of their data.
+
+Ye, Ni, Wu, Chen, Wang 2023, *Personalized Federated Learning with Inferred Collaboration Graphs* (pFedGraph). With
+displacements delta_i = theta_i - theta_0 from the common start and data shares p_j = n_j / n, client i's weights are
+argmin_x alpha |x - p|^2 - sum_j x_j cos(delta_i, delta_j) on the simplex, and its next round starts from
+sum_j x_j theta_j, near which (in angle) the local training stays.
+
+Changed: the authors call a general solver for every client; the minimiser is the projection of p + cos / (2 alpha) on
+the simplex, exact by sorting. The server's work is done between clients, so data shares are those of the neighbours
+and the client itself: take a complete graph for the paper's method. The tie to the aggregated model has the sign of the
+paper, loss - lambda cos(theta, aggregate); the authors' program adds it. As in that program, a cosine above `snap`
+counts as 1, which lets near twins share equally.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie import tree
+from coterie.clients import Clients, Split
+from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.neighbours import dot
+from coterie.peers.base import Peers, blend
+from coterie.simplex import project_simplex
+from coterie.spec import param
+from coterie.task import Task, Variables
+from coterie.training import LocalSGD, Trained
+
+__all__ = ["PFedGraph"]
+
+
+class State(NamedTuple):
+    """Each client's model, and the shared layers all of them started from."""
+
+    variables: Variables
+    start: Any
+
+
+@method
+class PFedGraph(LocalSGD):
+    """Weigh models by the angle between their displacements and by the amount of data behind them."""
+
+    topology: ClassVar[Topology] = "graph"
+    default_graph: ClassVar[str] = "complete"
+    alpha: float = param(0.8, "how firmly the weights stay near the shares of data", above=0)
+    tie: float = param(0.01, "pull of the local training towards the aggregated model, by angle (lambda)", at_least=0)
+    snap: float = param(0.9, "a cosine above this counts as 1; 1 never does", above=0, at_most=1)
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model."""
+        variables = tree.broadcast(task.init(key), peers.ids.shape[0])
+        return State(variables, task.shared(variables.params))
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Train near the aggregated model, compare displacements, aggregate anew."""
+
+        def train(variables: Variables, data: Split, key: jax.Array) -> Trained:
+            aggregate = task.shared(variables.params)
+            still = jax.tree.map(jnp.zeros_like, variables.params)
+
+            def pull(params: Any) -> Any:
+                return task.join(tree.scale(-self.tie, cosine_slope(task.shared(params), aggregate)), still)
+
+            return self.train(task, variables, data, key, pull=None if is_off(self.tie) else pull)
+
+        def compare(moved: Any, own: tuple[Any, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return cosine(moved, own[0]), own[1]
+
+        trained: Trained = peers.each(train, state.variables, clients.train, peers.keys(key))
+        shared = task.shared(trained.variables.params)
+        moved = tree.minus(shared, state.start)  # delta_i
+        (cosines, counts), arrived = peers.ask(compare, moved, (moved, clients.train.count))
+        weights = peers.each(self._weigh, cosines, counts, clients.train.count, arrived)
+
+        variables = Variables(
+            task.join(blend(peers, shared, weights), trained.variables.params), trained.variables.statistics
+        )
+        return State(variables, state.start), Info(trained.loss, weights)
+
+    def _weigh(self, cosines: jax.Array, counts: jax.Array, own_count: jax.Array, arrived: jax.Array) -> jax.Array:
+        """Return one client's weights over its slots; the client itself, whose cosine is 1, takes the rest."""
+        heard = jnp.append(arrived & jnp.isfinite(cosines), True)
+        similar = jnp.append(jnp.where(cosines > self.snap, 1, cosines), jnp.ones((), cosines.dtype))
+        samples = jnp.where(heard, jnp.append(counts, own_count), 0).astype(cosines.dtype)
+        target = samples / jnp.maximum(samples.sum(), 1) + similar / (2 * self.alpha)  # p - d / (2 alpha)
+        return project_simplex(jnp.where(heard, target, 0), heard)[:-1]
+
+    def models(self, state: State) -> Variables:
+        """Return each client's own model."""
+        return state.variables
+
+
+def cosine(a: Any, b: Any) -> jax.Array:
+    """Return the cosine of the angle between two models of one client; 0 if one of them is zero."""
+    return dot(a, b) * _inverse(jnp.sqrt(dot(a, a)) * jnp.sqrt(dot(b, b)))
+
+
+def cosine_slope(a: Any, b: Any) -> Any:
+    """Return the gradient of `cosine(a, b)` in a: b / (|a| |b|) - cos a / |a|^2; 0 if one of them is zero."""
+    along = _inverse(jnp.sqrt(dot(a, a)) * jnp.sqrt(dot(b, b)))
+    against = cosine(a, b) * _inverse(dot(a, a))
+    return jax.tree.map(lambda u, v: along * v - against * u, a, b)
+
+
+def _inverse(x: jax.Array) -> jax.Array:
+    return jnp.where(x == 0, 0, 1 / jnp.where(x == 0, 1, x))

@@ -1,0 +1,121 @@
+"""SCooL with an attention prior: clients whose models move alike are likely to help each other.
+
+P0 section 4.3. The prior p_ij is a softmax of inner products of learned embeddings of the models' displacements; the
+encoder is trained to predict the posterior weights. Its gradient is the full one, in which a client also appears as a
+key in everybody's row (corrected: E0.7); `m_step_prior` adds the prior's pull on the models, which the authors' program
+leaves out.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from coterie import attention, tree
+from coterie.methods.base import is_off, method
+from coterie.methods.scool import Evidence, Scool, State
+from coterie.peers.base import Peers
+from coterie.spec import param
+from coterie.task import Task, Variables
+
+__all__ = ["ScoolAttention"]
+
+
+class Prior(NamedTuple):
+    """The encoder (the same for all while no message is lost), its optimiser, and where the models started."""
+
+    encoder: attention.Encoder
+    optimiser: Any
+    start: Any
+
+
+@method
+class ScoolAttention(Scool):
+    """Learn with whom to cooperate, with attention between models as prior."""
+
+    widths: tuple[int, ...] = param((10, 5), "units of the encoder's two layers")
+    encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
+    encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)
+    m_step_prior: float = param(0.0, "strength of the prior's pull on the models (eq. 28); 0 leaves it out", at_least=0)
+
+    def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Prior:
+        """Draw one encoder for all."""
+        start = task.shared(variables.params)
+        one = jax.tree.map(lambda a: a[0], start)
+        widths = (10, 20) if self.faithful else (self.widths[0], self.widths[-1])
+        encoder = attention.start_encoder(one, widths, jax.random.fold_in(key, 1))
+        return Prior(*tree.broadcast((encoder, self._adam().init(encoder)), peers.ids.shape[0]), start)
+
+    def _adam(self) -> optax.GradientTransformation:
+        rate = 0.2 if self.faithful else self.encoder_lr
+        decay = 0.01 if self.faithful else self.encoder_decay
+        return optax.adamw(rate, b2=0.99 if self.faithful else 0.999, weight_decay=decay)
+
+    def e_step(
+        self, task: Task, state: State, moved: Any, evidence: Evidence, peers: Peers, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Prior, Any]:
+        """Weigh the neighbours by likelihood and attention, then train the encoder on the outcome."""
+        memory: Prior = state.prior
+        steps = tree.minus(moved, memory.start)
+        codes = peers.each(attention.embed, memory.encoder, steps)  # e_i
+        (all_codes, all_baselines), heard = peers.share((codes, evidence.baseline))
+        scores = peers.each(lambda mine, slots: (all_codes @ mine)[slots], codes, peers.neighbours)  # <e_i, e_j>
+        own_scores = peers.each(jnp.dot, codes, codes)
+        present = evidence.heard & heard[peers.neighbours]
+        log_p, own_log_p = attention.prior(scores, own_scores, present)
+
+        baseline = jnp.zeros_like(evidence.baseline) if self.faithful else evidence.baseline
+        others = jnp.zeros_like(evidence.losses) if self.faithful else all_baselines[peers.neighbours]
+        ell = others - evidence.losses  # log P(D_j | theta_i), centred
+        own_ell = jnp.zeros_like(baseline) if self.own == "apart" else baseline - evidence.own_loss
+        if self.faithful and peers.neighbours.shape[1] < peers.clients - 1:
+            # The published program divides by the (negative) sum after sparsification, which turns the order round.
+            ell = ell / jnp.where(present, ell, 0).sum(1, keepdims=True)
+        weights, own = attention.posterior(ell, own_ell, log_p, own_log_p, self.temperature)
+        target, own_target = weights, own
+        if self.faithful:  # its encoder learns softmax(ell / T), without the prior
+            flat = jnp.where(present, 0.0, -jnp.inf)
+            target, own_target = attention.posterior(ell, own_ell, flat, jnp.zeros_like(own), self.temperature)
+        slope = self._slope(peers, all_codes, (target, own_target), (log_p, own_log_p), present)
+        prior = self._learn(peers, memory, steps, slope)
+        if self.own == "apart":
+            own = jnp.ones_like(own)  # one's own data are counted apart, with weight 1
+        return weights, own, prior, self._drift(peers, memory.encoder, steps, slope)
+
+    def _slope(self, peers: Peers, codes: jax.Array, target: Any, log_p: Any, present: jax.Array) -> jax.Array:
+        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij: everybody learns everybody's D = w - p."""
+        difference = jnp.where(present, target[0] - jnp.exp(log_p[0]), 0)
+        (rows, owns, neighbours), arrived = peers.share((difference, target[1] - jnp.exp(log_p[1]), peers.neighbours))
+        place = (jnp.arange(peers.clients)[:, None], neighbours)
+        square = jnp.zeros((peers.clients, peers.clients), rows.dtype).at[place].add(rows * arrived[:, None])
+        square = square + jnp.diag(owns * arrived)
+        return attention.embedding_gradient(square, jnp.zeros_like(square), codes)[peers.ids]  # (D + D^T) E
+
+    def _learn(self, peers: Peers, memory: Prior, steps: Any, slope: jax.Array) -> Prior:
+        """Take one Adam step on everybody's CE(w_i, p_i): each client adds its own part of the gradient."""
+
+        def pull_back(encoder: Any, step: Any, slope: jax.Array) -> Any:
+            return jax.vjp(lambda e: attention.embed(e, step), encoder)[1](-slope)[0]
+
+        gradient = peers.each(pull_back, memory.encoder, steps, slope)
+        gradient, arrived = peers.mean(gradient, jnp.ones(slope.shape[0], slope.dtype))
+
+        def adam(gradient: Any, optimiser: Any, encoder: Any) -> Any:
+            updates, optimiser = self._adam().update(gradient, optimiser, encoder)
+            return optax.apply_updates(encoder, updates), optimiser
+
+        new = peers.each(adam, gradient, memory.optimiser, memory.encoder)
+        encoder, optimiser = tree.where(arrived, new, (memory.encoder, memory.optimiser))
+        return Prior(encoder, optimiser, memory.start)
+
+    def _drift(self, peers: Peers, encoder: attention.Encoder, steps: Any, slope: jax.Array) -> Any:
+        """Return what the prior adds to the models: strength lr grad_{theta_i} S (eq. 28), or None."""
+        if is_off(self.m_step_prior):
+            return None
+
+        def pull(encoder: Any, step: Any, slope: jax.Array) -> Any:
+            gradient = jax.vjp(lambda s: attention.embed(encoder, s), step)[1](slope)[0]
+            return tree.scale(self.m_step_prior * self.lr, gradient)
+
+        return peers.each(pull, encoder, steps, slope)

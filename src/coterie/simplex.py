@@ -1,0 +1,89 @@
+"""Small quadratic programs over a client's slots, solved exactly inside a compiled round.
+
+Methods that learn weights end in one of two programs: the nearest point of the simplex (weights that sum to one), or
+the best non-negative combination of the neighbours' gradients. Both are tiny, one for every client, and there are as
+many as clients, so that they are written to be batched with `jax.vmap` rather than handed to a solver one by one.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+__all__ = ["nonnegative_qp", "project_simplex"]
+
+
+def project_simplex(v: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    """Return the nearest point of the probability simplex: argmin_x |x - v|^2 with x >= 0 and sum(x) = 1.
+
+    Exact, by sorting (Held, Wolfe, Crowder 1974): x = max(v - t, 0), where t is found among the partial means.
+
+    Args:
+        v: `[..., D]`.
+        mask: `[..., D]` true where an entry may be positive; default everywhere. A row without any is all zero.
+    """
+    if v.shape[-1] == 0:
+        return v
+    mask = jnp.ones(v.shape, bool) if mask is None else mask
+    top = jnp.max(jnp.where(mask, v, -jnp.inf), axis=-1, keepdims=True)
+    v = jnp.where(mask, v - jnp.where(jnp.isfinite(top), top, 0), 0)  # a shift changes nothing but the rounding
+    ordered = -jnp.sort(jnp.where(mask, -v, jnp.inf), axis=-1)  # the largest first, what is masked last
+    excess = jnp.cumsum(jnp.where(jnp.isfinite(ordered), ordered, 0), axis=-1) - 1
+    place = jnp.arange(1, v.shape[-1] + 1, dtype=v.dtype)
+    support = jnp.sum(place * ordered > excess, axis=-1, keepdims=True)
+    last = jnp.maximum(support - 1, 0)
+    threshold = jnp.take_along_axis(excess, last, axis=-1) / (last + 1).astype(v.dtype)
+    return jnp.where(mask, jnp.maximum(v - threshold, 0), 0)
+
+
+def nonnegative_qp(Q: jax.Array, c: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    """Minimise 1/2 u^T Q u + c^T u over u >= 0 by the active-set method of Lawson and Hanson (1974, chapter 23).
+
+    With Q = G G^T and c = G g it finds the non-negative multipliers for which g + G^T u is shortest. Every variable
+    is first scaled so that Q has a unit diagonal, and a ridge of a few rounding errors keeps equal rows of G apart:
+    g + G^T u is unique even then, u itself is not.
+
+    Args:
+        Q: `[D, D]` positive semi-definite.
+        c: `[D]`.
+        mask: `[D]` true where u may be positive; default everywhere.
+    """
+    size = c.shape[0]
+    if size == 0:
+        return c
+    scale = jnp.sqrt(jnp.diagonal(Q))
+    free = (scale > 0) if mask is None else mask & (scale > 0)
+    inverse = jnp.where(free, 1 / jnp.where(free, scale, 1), 0)
+    epsilon, identity = jnp.finfo(c.dtype).eps, jnp.eye(size, dtype=Q.dtype)
+    Q = jnp.where(free[:, None] & free, Q * inverse[:, None] * inverse, 0) + 4 * size * epsilon * identity
+    c = jnp.where(free, c * inverse, 0)
+    tolerance = 8 * size * epsilon * jnp.max(jnp.abs(c))
+
+    def solve(active: jax.Array) -> jax.Array:
+        """Minimise over the active variables, the others being zero."""
+        return jnp.linalg.solve(jnp.where(active[:, None] & active, Q, identity), jnp.where(active, -c, 0))
+
+    def advance(carry: tuple) -> tuple:
+        u, active, _, count = carry
+        target = solve(active)
+        feasible = jnp.all(~active | (target > 0))
+        # Inside the orthant: go there, and let in the variable that promises most.
+        slope = jnp.where(active | ~free, jnp.inf, Q @ target + c)
+        enter = jnp.argmin(slope)
+        done = feasible & (slope[enter] >= -tolerance)
+        entered = active | ((jnp.arange(size) == enter) & ~done)
+        # Outside: go towards it as far as the first variable that becomes zero, and drop that one.
+        blocking = active & (target <= 0)
+        ratio = jnp.where(blocking & (u > 0), u / jnp.where(blocking & (u > 0), u - target, 1), 0)
+        step = jnp.min(jnp.where(blocking, ratio, jnp.inf))
+        dropped = blocking & (ratio <= step)
+        reached = jnp.where(dropped, 0, jnp.maximum(u + step * (target - u), 0))
+        u, active = jnp.where(feasible, target, reached), jnp.where(feasible, entered, active & ~dropped)
+        return u, active, done, count + 1
+
+    def goes_on(carry: tuple) -> Any:
+        return ~carry[2] & (carry[3] < 5 * size + 5)
+
+    start = (jnp.zeros_like(c), jnp.zeros(size, bool), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    return lax.while_loop(goes_on, advance, start)[0] * inverse

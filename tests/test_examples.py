@@ -1,0 +1,90 @@
+"""What the documentation promises: examples run, the skeleton keeps the contract, config files are valid."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import coterie as ct
+from coterie.config import SECTIONS, RunSettings
+from coterie.lineup import Lineup
+from coterie.models.augment import Augment
+from coterie.spec import describe
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def run_python(program: list[str], folder: Path) -> str:
+    done = subprocess.run([sys.executable, *program], cwd=folder, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_skeleton_keeps_the_contract():
+    ct.check_method(f"{ROOT / 'examples' / 'my_method.py'}:MyMethod")
+
+
+def test_first_experiment(tmp_path):
+    printed = run_python([str(ROOT / "examples" / "first_experiment.py"), "3"], tmp_path)
+    assert "client-0 listens to" in printed
+    assert len(list((tmp_path / "models").glob("*.safetensors"))) == 20
+
+
+def test_readme_example(tmp_path):
+    (example,) = blocks(ROOT / "README.md", "python")
+    printed = run_python(["-c", example.replace("rounds=30", "rounds=2")], tmp_path)
+    assert "test_score" in printed
+    assert "clients" in printed.splitlines()[-1]
+
+
+def test_quickstart_examples(tmp_path):
+    examples = blocks(ROOT / "docs" / "quickstart.md", "python")
+    assert len(examples) == 2
+    printed = [run_python(["-c", example.replace("rounds=5", "rounds=2")], tmp_path) for example in examples]
+    assert "test_score" in printed[0]
+    assert 0 <= float(printed[1]) <= 1
+
+
+@pytest.mark.parametrize("page", ["quickstart.md", "files.md"])
+def test_config_files_in_the_docs_are_valid(page):
+    files = blocks(ROOT / "docs" / page, "toml")
+    assert files
+    for text in files:
+        Lineup.from_dict(tomllib.loads(text))
+
+
+def test_files_page_shows_the_defaults():
+    """The example experiment names every common setting, at its default unless the digits have another."""
+    tables = tomllib.loads(blocks(ROOT / "docs" / "files.md", "toml")[0])
+    commons = {section: common for section, (_, _, common) in SECTIONS.items() if common}
+    for section, common in (commons | {"run": RunSettings, "augment": Augment}).items():
+        for field in describe(common):
+            if field.name != "clients":  # 20 for the digits, whatever the data have elsewhere
+                assert tables[section][field.name] == _plain(field.default), f"{section}.{field.name}"
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_evaluation_page_prices_a_round():
+    """48 + 650 * 4 + 4 bytes up and as many down: the sum a reader can redo."""
+    federation = ct.load("digits", "classes", clients=20, classes=3)
+    result = ct.run(federation, model="linear", method="fedavg", rounds=2, device="cpu")
+    assert result.ledger.bytes_per_client() == 2 * (2652 + 2652)
+    assert "2652 bytes" in (ROOT / "docs" / "evaluation.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target

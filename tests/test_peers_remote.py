@@ -1,0 +1,50 @@
+"""Every verb between two processes that talk through a pipe: the same bits, the same loss, the same bytes.
+
+The built-in methods use three of the verbs; the method of `verb_methods.py` uses all of them, inside a loop too, on a
+directed graph where some neighbours hear each other and some do not.
+"""
+
+import numpy as np
+import pytest
+
+from coterie.contract import CHECKS, ROUNDS, Case
+from coterie.graph import Graph
+from coterie.peers.split import arrivals_of
+from verb_methods import EveryVerb
+
+GRAPH = Graph.from_edges([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6], [1, 4, 0, 1, 3, 6, 0, 2, 3, 4, 3], 7)
+USEFUL = sorted(set(CHECKS) - {"alone_without_others"})  # it is no training: nothing to compare with
+
+
+@pytest.fixture(scope="module")
+def case():
+    case = Case(EveryVerb)
+    case.graph, case.weights = GRAPH, GRAPH.row_weights
+    yield case
+    case.close()
+
+
+@pytest.mark.parametrize("check", USEFUL)
+def test_every_verb_keeps_the_contract(case, check):
+    CHECKS[check](case)
+
+
+def test_the_recorded_loss_touches_every_link(case):
+    """A tenth of about 300 messages is lost: edges, ways up and ways down, and more than once inside the loop."""
+    arrivals = arrivals_of(case.halves(0.1), GRAPH, ROUNDS)
+    lost_edges = ~arrivals.edges[1:] & GRAPH.present
+    assert min(lost_edges.sum(), (~arrivals.up).sum(), (~arrivals.down).sum()) > 0
+    # A round: mix, ask, ask, twice (push, swap, ask, mix, mean), share, mean.
+    assert arrivals.edges.shape[1] == 3 + 2 * 5 + 2
+    second_time = lost_edges[:, 8:12].sum()
+    assert second_time > 0
+
+
+def test_the_sum_of_push_survives_the_loss(case):
+    """What is lost stays with its sender: the masses of the seven clients sum to seven in a lossy run."""
+    arrivals = arrivals_of(case.halves(0.1), GRAPH, ROUNDS)
+    first, rest = (type(arrivals)(*(a[part] for a in arrivals)) for part in (0, slice(1, None)))
+    training = case.training("exact")
+    state, _ = training.advance(training.init(first)[0], 1, ROUNDS, rest)
+    assert not np.allclose(state.mass, 1)
+    np.testing.assert_allclose(np.sum(state.mass), 7, rtol=1e-6)
