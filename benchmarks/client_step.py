@@ -55,7 +55,14 @@ def torch_loop(args: argparse.Namespace, kind: str) -> float:
     def build() -> Any:
         if args.model == "mlp":
             return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
-        convolutions = [nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        convolutions = [
+            nn.Conv2d(3, 32, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
         return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(1600, 512), nn.ReLU(), nn.Linear(512, 10))
 
     models = [build().to(place) for _ in range(args.clients)]

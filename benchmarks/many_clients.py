@@ -66,7 +66,10 @@ def main() -> None:
     small, large = (figures[str(size)] for size in (args.sizes[0], args.sizes[-1]))
     key = "nanoseconds_per_client_step"
     growth = (large["peak_bytes"] - small["peak_bytes"]) / (args.sizes[-1] - args.sizes[0])
-    summary = {"cost_ratio_largest_to_smallest": round(large[key] / small[key], 3), "bytes_per_extra_client": round(growth)}
+    summary = {
+        "cost_ratio_largest_to_smallest": round(large[key] / small[key], 3),
+        "bytes_per_extra_client": round(growth),
+    }
     publish("many-clients", choose_device(args.device).label, {"clients": figures, **summary})
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from common import publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from killing import CASES, ROUNDS, Moment, Run, differences
+from killing import CASES, ROUNDS, Moment, Run, differences, rounds_of
 
 IN_A_ROW = 6
 TMPFS = 400  # kilobytes: full long before the end
@@ -75,7 +75,7 @@ def full_disk(place: Path, cache: Path, expected: dict[str, bytes]) -> str:
         if process.returncode != 2 or not sentence:
             return f"FAILED: exit status {process.returncode}: {errors}"
         subprocess.run([*mount, "remount,size=64m", place], check=True)
-        first = run.finish()[0]
+        first = rounds_of(run.finish())[0]
         wrong = differences(run.contents(), expected)
         return f"FAILED: {wrong} differ" if wrong else f"stopped with one sentence, went on in round {first}: identical"
     finally:

@@ -88,13 +88,13 @@ class Run:
             process.communicate()
             return process.returncode == -9
 
-    def finish(self) -> list[int]:
-        """Let the run come to its end; returns the rounds that were done in this last part."""
+    def finish(self) -> str:
+        """Let the run come to its end; returns what it printed."""
         with self.start() as process:
             out, errors = process.communicate()
         if process.returncode:
             raise AssertionError(f"exit status {process.returncode}: {errors}")
-        return [number for line in out.splitlines() if (number := round_of(line))]
+        return out
 
     def contents(self) -> dict[str, bytes]:
         """Return everything that must not differ, by file."""
@@ -114,6 +114,11 @@ def round_of(line: str) -> int | None:
     """Return the round of a line such as `ditto seed 0: round 7 of 60, score 0.9`."""
     words = line.split(": round ")
     return int(words[1].split()[0]) if len(words) == 2 else None
+
+
+def rounds_of(text: str) -> list[int]:
+    """Return the rounds a process has shown."""
+    return [number for line in text.splitlines() if (number := round_of(line))]
 
 
 def differences(left: dict[str, bytes], right: dict[str, bytes]) -> list[str]:

@@ -113,6 +113,7 @@ class TestIdx:
             (gzip.compress(idx(np.zeros((6, 28, 28)))[:-1]), "holds 4703 bytes but its header says"),
             (gzip.compress(idx(np.zeros((5, 28, 28)))), "do not fit together"),
         ],
+        ids=["no gzip", "torn", "wrong type", "no header", "short", "too few"],  # bytes would hold the time of day
     )
     def test_broken_file(self, data, content, sentence):
         write_four(data / "mnist", four_arrays(np.random.default_rng(0)))

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from killing import CASES, ROUNDS, Moment, Run, differences, wait_for
+from killing import CASES, ROUNDS, Moment, Run, differences, rounds_of, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def uninterrupted(tmp_path_factory, cache):
     runs = {}
     for case in CASES:
         runs[case] = Run(case, tmp_path_factory.mktemp(case), cache)
-        assert runs[case].finish()[-1] == ROUNDS
+        assert rounds_of(runs[case].finish())[-1] == ROUNDS
     return runs
 
 
@@ -34,11 +34,11 @@ def test_killed_several_times(tmp_path, cache, uninterrupted):
     assert run.kill(Moment(0, moments.uniform(0, 1)))  # while it starts
     assert run.kill(Moment(moments.randint(2, 15), moments.uniform(0, 0.03)))
     assert run.kill(Moment(moments.randint(20, 30), moments.uniform(0, 0.03)))
-    assert run.finish()[0] >= 20  # it went on from a checkpoint
+    assert rounds_of(run.finish())[0] >= 20  # it went on from a checkpoint
     assert_same(run, uninterrupted["ditto"])
 
 
-def test_two_at_once_and_the_lock_dies_with_its_process(tmp_path, cache, uninterrupted):
+def test_two_at_once_then_killed_then_a_corrupt_checkpoint(tmp_path, cache, uninterrupted):
     run = Run("gossip-sgd", tmp_path, cache)
     with run.start() as first:
         wait_for(first, 3)
@@ -50,7 +50,11 @@ def test_two_at_once_and_the_lock_dies_with_its_process(tmp_path, cache, uninter
     advice = "wait until that has ended, or choose another --out"
     assert (second.returncode, errors) == (2, f"coterie: {run.folder} is in use by another process; {advice}\n")
     assert run.kill(Moment(10, 0.01))
-    assert run.finish()[0] >= 10
+    newest = max((run.folder / "checkpoints").glob("step-*.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    shown = run.finish()
+    assert f"note: {newest.stem} is corrupt (digest differs): continuing from step-" in shown
+    assert 10 <= rounds_of(shown)[0] <= int(newest.stem[5:])
     assert_same(run, uninterrupted["gossip-sgd"])
 
 
@@ -67,5 +71,5 @@ def test_a_full_disk_stops_the_run_which_can_go_on_later(tmp_path, cache, uninte
     assert errors.startswith("coterie: a file is too large while writing ")
     assert errors.endswith(f"`coterie resume {run.folder}` continues\n")
     assert errors.count("\n") == 1
-    assert run.finish()[0] > 30
+    assert rounds_of(run.finish())[0] > 30
     assert_same(run, reference)

@@ -14,6 +14,7 @@ from cases import Weights, own, regression, run, slope, training, weights_of
 from coterie.graph import Graph
 from coterie.methods import Ditto, FedAvg, FedAvgFinetuned, FedProx, Pooled
 from coterie.models.mlp import Mlp
+from coterie.peers.base import Arrivals
 from coterie.peers.local import LocalPeers
 from coterie.peers.tables import make_tables
 
@@ -77,6 +78,19 @@ def test_only_the_clients_that_take_part_change_the_mean(federation, device):
         reached = np.array([descend(w, *own(federation, k), 1, 0.3) for k in range(5)])
         w = (N * took_part) @ reached / (N * took_part).sum()
     np.testing.assert_allclose(weights_of(state.variables), np.tile(w, (5, 1)), rtol=1e-12)
+
+
+def test_what_a_lost_message_does_to_fedavg(federation, device):
+    """Client 0's model does not reach the hub, which averages the others; client 1 misses the mean and keeps what it
+    had, not what it had just trained."""
+    up, down = np.ones((2, 1, 1, 5), bool)
+    up[0, 0, 0] = down[0, 0, 1] = False
+    started = training(federation, FedAvg(lr=0.3, batch_size=0), device)
+    state, _ = started.advance(started.init()[0], 1, 1, Arrivals(np.ones((1, 1, 5, 0), bool), up, down))
+    reached = np.array([descend(np.zeros(3), *own(federation, k), 1, 0.3) for k in range(5)])
+    mean = N[1:] @ reached[1:] / N[1:].sum()
+    expected = np.array([mean, np.zeros(3), mean, mean, mean])
+    np.testing.assert_allclose(weights_of(state.variables), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def _part(section: str, table: Mapping[str, Any]) -> Part:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a config file."""
     try:
-        return tomllib.loads(Path(path).read_text())
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise CoterieError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -93,8 +93,9 @@ def start(
 ) -> SBM:
     """Guess the blocks: by k-means on the rows of (ELL + ELL^T) / 2, at random, or as they were (`previous`).
 
-    K-means tries 1, 2, .. `blocks` clusters (of more than 32 numbers, 32) and keeps the guess with the largest ELBO: were there more clusters than
-    groups, the updates that follow could seldom join what k-means has split. So `blocks` is the most there may be.
+    K-means tries 1, 2, .. `blocks` clusters (32 numbers at most) and keeps the guess with the largest ELBO: were there
+    more clusters than groups, the updates that follow could seldom join what k-means has split. So `blocks` is the most
+    there may be; choose it above the number of groups you expect.
     `affinity` is B to begin with: (within, between), or a whole `[M, M]` matrix. A warm start keeps everything but w.
     """
     clients = ell.shape[0]
@@ -156,7 +157,7 @@ def update_memberships(
     on the way there if one is better. The way ascends, so a short enough step does.
     """
     pairs = evidence(ell, known)[1]
-    links, gaps = model.weights, pairs - model.weights
+    links, gaps = pairs * model.weights, pairs * (1 - model.weights)
     on, off = jnp.log(model.affinity), jnp.log1p(-model.affinity)
     log_mixture = expected_log(model.gamma)
     Omega = model.memberships
@@ -203,7 +204,7 @@ def update_affinity(
     A pair of blocks without clients and without pseudo-counts keeps its B.
     """
     pairs, Omega = evidence(ell, known)[1], model.memberships
-    linked = product(Omega.T, product(model.weights, Omega))
+    linked = product(Omega.T, product(pairs * model.weights, Omega))
     possible = product(Omega.T, product(pairs, Omega))
     return model._replace(affinity=pooled_affinity(model.affinity, linked, possible, pseudo_counts, prior, clip))
 
@@ -264,7 +265,7 @@ def elbo(
     B's Beta prior is added, whose mode the update of B then finds.
     """
     ell, pairs = evidence(ell, known)
-    w, Omega = model.weights, model.memberships
+    w, Omega = pairs * model.weights, model.memberships
     on, off = jnp.log(model.affinity), jnp.log1p(-model.affinity)
     linked, possible = product(Omega.T, product(w, Omega)), product(Omega.T, product(pairs, Omega))
     total = (w * ell).sum() + (linked * on + (possible - linked) * off).sum() + link_entropy(w, pairs, temperature)
