@@ -82,7 +82,7 @@ SECTIONS: dict[str, tuple[str, str, Any]] = {
     "partition": ("partitions", "classes", PartitionSettings),
     "model": ("models", "mlp", ModelSettings),
     "method": ("methods", "fedavg", None),
-    "graph": ("graphs", "exponential", GraphSettings),
+    "graph": ("graphs", "auto", GraphSettings),
 }
 
 # What a first experiment without a file looks like, until the user says otherwise.

@@ -34,15 +34,16 @@ from coterie.topologies import Ring
 __all__ = ["CHECKS", "Case", "check_method"]
 
 CLIENTS, ROUNDS, SEED = 7, 3, 5
-PLAIN = {"batch_size": 0, "epochs": 1, "steps": 0, "momentum": 0.0, "weight_decay": 0.0}  # full gradient steps
+# Full gradient steps on one's own data, whatever else a method could do.
+PLAIN = {"batch_size": 0, "epochs": 1, "steps": 0, "momentum": 0.0, "weight_decay": 0.0, "cross_batch": 0, "exact_steps": 1}
 
 
 class Outcome(NamedTuple):
-    """What a run of the contract gives: models on the host, the block of rounds, what the start cost, metrics."""
+    """What a run of the contract gives: models on the host, losses, what was sent over which graph, metrics."""
 
     models: Any
-    block: Any
-    opening: Any
+    loss: np.ndarray  # [R, K]
+    traffic: list[tuple[Any, Graph]]
     metrics: dict[str, np.ndarray]
 
 
@@ -81,11 +82,18 @@ class Case:
 
     def run(self, training: Training, arrivals: Any = None) -> "Outcome":
         """Train for the contract's rounds."""
-        first, rest = _split_rounds(arrivals)
-        state, opening = training.init(first)
-        state, block = training.advance(state, 1, ROUNDS, rest)
+        state, opening = training.init(None if arrivals is None else arrivals[0])
+        traffic, losses, done = [(opening.traffic, training.graph)], [], 0
+        while done < ROUNDS:
+            count, graph = training.rounds_to_stage(done + 1, ROUNDS - done), training.graph
+            lost = None if arrivals is None else _stacked(arrivals[done + 1 : done + 1 + count])
+            state, block = training.advance(state, done + 1, count, lost)
+            done += count
+            state, news = training.next_stage(state, done)
+            traffic += [(part, graph) for part in (block.traffic, news) if part is not None]
+            losses.append(block.loss)
         metrics = training.evaluate(state, ROUNDS)
-        return Outcome(jax.device_get(training.models(state, ROUNDS)), block, opening, metrics)
+        return Outcome(jax.device_get(training.models(state, ROUNDS)), np.concatenate(losses), traffic, metrics)
 
     def straight(self, mode: str) -> "Outcome":
         """Return the run in one process in which everything arrives."""
@@ -107,10 +115,14 @@ class Case:
             self._partner.close()
 
 
-def _split_rounds(arrivals: Any) -> tuple[Any, Any]:
-    if arrivals is None:
-        return None, None
-    return jax.tree.map(lambda a: a[0], arrivals), jax.tree.map(lambda a: a[1:], arrivals)
+def _stacked(arrivals: list[Any]) -> Any:
+    """Stack the arrivals of several rounds; a round with fewer exchanges is filled up with what arrives."""
+    longest = max(len(one.up) for one in arrivals)
+
+    def padded(a: np.ndarray) -> np.ndarray:
+        return np.concatenate([a, np.ones((longest - len(a), *a.shape[1:]), bool)])
+
+    return jax.tree.map(lambda *parts: np.stack([padded(part) for part in parts]), *arrivals)
 
 
 def small_federation(clients: int, validation: bool = True, size: int = 0) -> Federation:
@@ -147,7 +159,7 @@ def compiles_once(case: Case) -> None:
 def stays_finite(case: Case) -> None:
     """Keep models, losses and metrics finite."""
     outcome = case.straight("fast")
-    for leaf in [*jax.tree.leaves(outcome.models), outcome.block.loss, *outcome.metrics.values()]:
+    for leaf in [*jax.tree.leaves(outcome.models), outcome.loss, *outcome.metrics.values()]:
         assert np.isfinite(leaf).all(), "a model, a loss or a metric is not finite"
 
 
@@ -191,15 +203,15 @@ def lives_anywhere(case: Case) -> None:
     """Give the same bits when half of the clients live in another process."""
     outcome, halves = case.straight("exact"), case.halves(0.0)
     _assert_close(outcome.models, merge(halves, "models"), 0.0, "clients in two processes get other models")
-    assert (merge(halves, "loss").T == outcome.block.loss).all(), "clients in two processes see other losses"
+    assert (merge(halves, "loss").T == outcome.loss).all(), "clients in two processes see other losses"
 
 
 def repeats_loss(case: Case) -> None:
     """Give the same bits as a simulation that loses the same tenth of the messages."""
     for run in range(20):  # a method with few messages may lose none of them at first
         halves = case.halves(0.1, run)
-        arrivals = arrivals_of(halves, case.graph, ROUNDS)
-        if case.method.topology == "none" or not all(np.asarray(a).all() for a in arrivals):
+        arrivals = arrivals_of(halves, ROUNDS)
+        if case.method.topology == "none" or not all(np.asarray(a).all() for a in jax.tree.leaves(arrivals)):
             break
     else:
         raise AssertionError("no message was ever lost: is its topology right?")
@@ -232,8 +244,8 @@ def ledger_is_right(case: Case) -> None:
     """Charge exactly the bytes of the frames that two processes really send."""
     outcome = case.straight("exact")
     charged: dict[tuple[int, int], int] = {}
-    for traffic in (outcome.opening.traffic, outcome.block.traffic):
-        for pair, size in _by_pair(traffic, case.graph):
+    for traffic, graph in outcome.traffic:
+        for pair, size in _by_pair(traffic, graph):
             charged[pair] = charged.get(pair, 0) + size
     sent: dict[tuple[int, int], int] = {}
     for half in case.halves(0.0):

@@ -22,6 +22,7 @@ from coterie.peers.base import Arrivals, Traffic
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 from coterie.runtime import Device
+from coterie.stages import slot_taker, stage_ends
 from coterie.task import Task, Variables
 
 __all__ = ["Engine", "Rounds", "Training", "plan_for"]
@@ -160,7 +161,7 @@ class Training:
 
         def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
             peers = LocalPeers(tables, self.engine.plan)
-            kept, _ = peers.share(method.keep(state, tables.present, peers.clients))
+            kept, _ = peers.share(method.keep(state, tables.present, peers.clients), certain=True)
             return kept, peers.traffic()
 
         kept, traffic = self._call(program, ("keep", number), state)
@@ -207,16 +208,6 @@ class Training:
         return self.engine.call(
             program, name, self.method, self._tables, self.engine.clients, *arguments, donate=donate
         )
-
-
-def stage_ends(method: Any) -> tuple[int, ...]:
-    """Return the rounds after which a method changes its graph; most never do."""
-    return method.stages() if hasattr(method, "stages") else ()
-
-
-def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
-    return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
 
 
 SMALL = 10_000  # parameters up to which a CPU runs dense models faster batched than client by client

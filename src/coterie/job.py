@@ -20,6 +20,7 @@ from coterie.models.augment import Augment
 from coterie.spec import build, to_dict
 from coterie.storage import fingerprint
 from coterie.task import Task
+from coterie.topologies import Auto
 
 __all__ = ["Job", "load_federation", "make_graph", "make_task", "precision"]
 
@@ -57,7 +58,7 @@ class Job:
         model: Any = "mlp",
         method: Any = "fedavg",
         *,
-        graph: Any = "exponential",
+        graph: Any = "auto",
         personal: tuple[str, ...] = (),
         augment: Augment | None = None,
         **settings: Any,
@@ -112,6 +113,9 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
     """Build the graph a method needs, and its mixing weights; methods without neighbours get an empty one."""
     if method.topology != "graph":
         return Graph.empty(clients), np.zeros((clients, 0))
+    if not isinstance(part, Graph) and isinstance(part.spec, Auto):
+        suited = registry.load("graphs", getattr(method, "default_graph", "exponential"))
+        part = dataclasses.replace(part, spec=suited())
     graph = part if isinstance(part, Graph) else part.spec.build(clients, part.common.seed)
     if graph.clients != clients:
         raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")

@@ -24,17 +24,19 @@ class Ledger:
         names: the clients' names.
         neighbours: `[K, D]` ids by slot.
         blocks: one for each call of the program: `rounds [R]` and for each link `messages` and `bytes`, `[R, K, D]`
-            or `[R, K]`; round 0 is what the start cost.
+            or `[R, K]`; round 0 is what the start cost. After the graph has changed a block has its own `neighbours`.
     """
 
     names: tuple[str, ...]
     neighbours: np.ndarray
     blocks: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
 
-    def add(self, first: int, traffic: Any) -> dict[str, np.ndarray]:
-        """Add a block that begins with round `first`; returns it."""
+    def add(self, first: int, traffic: Any, neighbours: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Add a block that begins with round `first`; returns it. `neighbours` is its table, if the graph changed."""
         block = {name: np.asarray(value) for name, value in traffic._asdict().items() if np.any(value)}
         block["rounds"] = first + np.arange(len(traffic.up_bytes))
+        if neighbours is not None and not np.array_equal(neighbours, self.neighbours):
+            block["neighbours"] = neighbours
         self.blocks.append(block)
         return block
 
@@ -45,8 +47,8 @@ class Ledger:
             for link in _EDGE_LINKS:
                 if f"{link}_{what}" in block:
                     edges = block[f"{link}_{what}"].astype(np.int64).sum(0)  # [K, D]
-                    here = edges.sum(1)
-                    there = np.bincount(self.neighbours.ravel(), edges.ravel(), len(self.names)).astype(np.int64)
+                    here, neighbours = edges.sum(1), block.get("neighbours", self.neighbours)
+                    there = np.bincount(neighbours.ravel(), edges.ravel(), len(self.names)).astype(np.int64)
                     sent += there if link == "heard" else here
                     received += here if link == "heard" else there
             if f"up_{what}" in block:
@@ -74,7 +76,8 @@ class Ledger:
                 messages = block[f"{link}_messages"]
                 index = np.nonzero(messages)
                 me = index[1]
-                other = self.neighbours[me, index[2]] if link in _EDGE_LINKS else np.full(len(me), hub)
+                neighbours = block.get("neighbours", self.neighbours)
+                other = neighbours[me, index[2]] if link in _EDGE_LINKS else np.full(len(me), hub)
                 sender, receiver = (other, me) if link in ("heard", "down") else (me, other)
                 rows = {"round": block["rounds"][index[0]], "sender": names[sender], "receiver": names[receiver]}
                 rows |= {"messages": messages[index], "bytes": block[f"{link}_bytes"][index]}

@@ -50,6 +50,24 @@ METHODS = [
         "Lian et al. 2017",
     ),
     Row(
+        "scool-sbm",
+        "coterie.methods.scool_sbm:ScoolSBM",
+        "learn with whom to cooperate, with a block model over clients as prior",
+        "Li et al. 2024",
+    ),
+    Row(
+        "scool-attention",
+        "coterie.methods.scool_attention:ScoolAttention",
+        "learn with whom to cooperate, with attention between models as prior",
+        "Li et al. 2024",
+    ),
+    Row(
+        "scool-mmsbm",
+        "coterie.methods.scool_mmsbm:ScoolMMSBM",
+        "learn with whom to cooperate; a client may play another role towards each of the others",
+        "Li et al. 2024, appendix F",
+    ),
+    Row(
         "fomo",
         "coterie.methods.fomo:Fomo",
         "neighbours' models weighed by how much they help on one's own validation samples",
@@ -162,6 +180,7 @@ MODELS = [
 ]
 
 GRAPHS = [
+    Row("auto", "coterie.topologies:Auto", "what suits the method: complete where it learns whom to hear, else exponential"),
     Row("complete", "coterie.topologies:Complete", "everyone hears everyone"),
     Row("ring", "coterie.topologies:Ring", "each client hears the ones beside it"),
     Row("group-ring", "coterie.topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),

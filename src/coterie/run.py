@@ -12,13 +12,17 @@ import numpy as np
 from coterie import checkpoint
 from coterie.clients import Federation
 from coterie.config import Experiment, dump_toml
-from coterie.engine import Engine, Training, plan_for
+from coterie.engine import Engine, Rounds, Training, plan_for
 from coterie.errors import CoterieError, Diverged
+from coterie.graph import Graph
 from coterie.job import Job, precision
 from coterie.ledger import Ledger
 from coterie.models.augment import Augment
+from coterie.peers.base import Traffic
+from coterie.quality import graph_quality, true_groups
 from coterie.result import Result
 from coterie.runtime import Device, choose_device
+from coterie.stages import stage_ends
 from coterie.storage import RunFolder, difference
 
 __all__ = ["Job", "Progress", "execute", "resume", "run"]
@@ -33,7 +37,7 @@ def run(
     model: Any = "mlp",
     method: Any = "fedavg",
     *,
-    graph: Any = "exponential",
+    graph: Any = "auto",
     rounds: int = 50,
     seed: int = 0,
     personal: tuple[str, ...] = (),
@@ -117,6 +121,10 @@ class _Loop:
     def __init__(self, job: Job, engine: Engine, folder: RunFolder | None, progress: Progress):
         self.job, self.engine, self.folder, self.progress = job, engine, folder, progress
         self.validated = job.federation.validation.count > 0
+        self.staged = bool(stage_ends(job.method))
+        self.groups = None  # a truth to compare a learned graph with
+        if getattr(job.method, "learns_weights", False):
+            self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         self.training = Training(engine, job.method, job.graph, job.weights, job.settings.seed)
@@ -137,16 +145,20 @@ class _Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            self._record(0, opening)
+            self._record(0, opening, self.job.graph)
         while self.round < settings.rounds and not self._given_up():
-            count = min(every, settings.rounds - self.round)
+            count = min(every - self.round % every, settings.rounds - self.round)
+            count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
             self.state, block = self.training.advance(self.state, self.round + 1, count)
             for number, loss in enumerate(block.loss, self.round + 1):
                 self._refuse_nan(number, {"train_loss": loss})
             self.round += count
             row = self.training.evaluate(self.state, self.round)
             self._refuse_nan(self.round, row)
-            self._record(self.round, block, row | {"train_loss": block.loss[-1]})
+            row |= {"train_loss": block.loss[-1]}
+            self._judge(self.round, row)
+            self.state, news = self.training.next_stage(self.state, self.round)
+            self._record(self.round, block if news is None else _with_news(block, news), graph, row)
             self._save()
             self.progress("round", self.round, settings.rounds, row)
         return self._finish()
@@ -164,18 +176,19 @@ class _Loop:
                     "try a smaller method.lr"
                 )
 
-    def _record(self, number: int, block: Any, row: dict[str, np.ndarray] | None = None) -> None:
+    def _record(self, number: int, block: Any, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:
         """Write down a block of rounds and the evaluation after it; the start is a block without one."""
-        entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic)
+        entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic, graph.neighbours)
         cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry]).totals()
         self.totals = {way: self.totals[way] + cost[way] for way in self.totals}
         if row is not None:
             line = {"round": number} | {name: value.tolist() for name, value in row.items()}
-            self.rows.append(line | {f"bytes_{way}": total.tolist() for way, total in self.totals.items()})
-            self._judge(number, row)
-        if block.weights is not None:
-            table = {"neighbours": self.job.graph.neighbours, "present": self.job.graph.present}
-            self.graphs[number] = table | {"weights": block.weights}
+            line |= {f"bytes_{way}": total.tolist() for way, total in self.totals.items()}
+            if block.weights is not None:
+                table = {"neighbours": graph.neighbours, "present": graph.present, "weights": block.weights}
+                self.graphs[number] = table
+                line |= {} if self.groups is None else graph_quality(table, self.groups)
+            self.rows.append(line)
         if self.folder is None:
             return
         self.folder.save_arrays("ledger", number, entry if row else entry | {"neighbours": self.job.graph.neighbours})
@@ -194,7 +207,7 @@ class _Loop:
         score = sign * float(row["validation_score"][self.validated].mean())
         if score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
-            self.best = jax.device_get(self.state)
+            self.best = jax.device_get(self.training.models(self.state, number))
         else:
             self.waited += 1
 
@@ -208,7 +221,9 @@ class _Loop:
         if not (last or due):
             return
         self.folder.sync()
-        arrays = checkpoint.pack({"state": jax.device_get(self.state), "best": self.best})
+        graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
+        held = {"state": jax.device_get(self.state), "best": self.best, "graph": graph if self.staged else None}
+        arrays = checkpoint.pack(held)
         meta = {"best_round": self.best_round, "waited": self.waited, "best_score": self.best_score, **self._written()}
         texts = {key: repr(value) for key, value in meta.items()} | {"config": dump_toml(self.job.config)}
         checkpoint.save(self.folder.path, self.round, arrays, texts)
@@ -234,8 +249,12 @@ class _Loop:
             self.progress("note", self.round, self.job.settings.rounds, {"note": note})
         self.best_round, self.waited = int(meta["best_round"]), int(meta["waited"])
         self.best_score = float(meta["best_score"])
+        self._return_to_stage(arrays)
         has_best = any(name.startswith("['best']") for name in arrays)
-        held = checkpoint.unpack(arrays, {"state": self.state, "best": self.state if has_best else None})
+        models = self.job.method.models(self.state) if has_best else None
+        graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
+        like = {"state": self.state, "best": models, "graph": graph if self.staged else None}
+        held = checkpoint.unpack(arrays, like)
         self.state, self.best = self.engine.place(held["state"]), jax.device_get(held["best"])
         self.folder.cut(self.round)
         self.rows, self.graphs = self.folder.lines("metrics.jsonl"), self.folder.graphs()
@@ -252,12 +271,22 @@ class _Loop:
             self.spent = {name: times[-1][name] for name in self.spent}
         return True
 
+    def _return_to_stage(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take up the graph that the checkpoint was written with, if the method changes its graph."""
+        if self.staged:
+            graph = Graph(arrays["['graph']['neighbours']"], arrays["['graph']['present']"])
+            weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
+            self.training = Training(self.engine, self.job.method, graph, weights, self.job.settings.seed)
+            self.state, _ = self.training.init()  # only its shapes are used
+
     def _seconds(self) -> dict[str, float]:
         now = {"wall": time.monotonic(), **self.engine.seconds}
         return {name: round(self.spent[name] + now[name] - self.started[name], 4) for name in now}
 
     def _finish(self) -> Result:
-        job, kept = self.job, self.state if self.best is None else self.engine.place(self.best)
+        job, models = self.job, self.best
+        if models is None:
+            models = jax.device_get(self.training.models(self.state, self.best_round))
         result = Result(
             config=job.config,
             names=job.federation.names,
@@ -271,7 +300,7 @@ class _Loop:
             device=self.engine.device.label,
             folder=None if self.folder is None else self.folder.path,
             task=job.task,
-            variables=jax.device_get(self.training.models(kept, self.best_round)),
+            variables=models,
         )
         if self.folder is not None:
             for file, data in result.model_files():
@@ -279,3 +308,12 @@ class _Loop:
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result
+
+
+def _with_news(block: Rounds, news: Traffic) -> Rounds:
+    """Charge the news of a new stage to the block's last round; it travels by the hub, whatever the slots."""
+    traffic = dict(block.traffic._asdict())
+    for name in ("up_messages", "up_bytes", "down_messages", "down_bytes"):
+        traffic[name] = traffic[name].copy()
+        traffic[name][-1] += getattr(news, name)[0]
+    return block._replace(traffic=Traffic(**traffic))

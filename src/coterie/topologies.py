@@ -15,6 +15,7 @@ from coterie.graph import Graph
 from coterie.spec import param, spec
 
 __all__ = [
+    "Auto",
     "Bipartite",
     "Complete",
     "Edges",
@@ -28,6 +29,15 @@ __all__ = [
 ]
 
 TRIES = 200  # of a random graph, before it is called too sparse to be connected
+
+
+@spec
+class Auto:
+    """What suits the method; a method says so by its `default_graph`, and without a word it is exponential."""
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph of methods that say nothing."""
+        return Exponential().build(clients, seed)
 
 
 @spec

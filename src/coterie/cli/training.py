@@ -89,7 +89,7 @@ def compare(
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
     tables = read_toml(experiment) if experiment else FIRST if data in (None, FIRST["data"]["name"]) else {}
     lineup = Lineup.from_dict(_changed(tables, given, changes))
-    _compare(lineup, out or Path("comparison"), where, preallocate, as_json)
+    run_comparison(lineup, out or Path("comparison"), where, preallocate, as_json)
 
 
 def resume(
@@ -108,7 +108,7 @@ def resume(
             raise CoterieError(
                 f"{folder} was started with data from Python: call coterie.compare again with the same data"
             )
-        _compare(Lineup.from_dict(tables), folder, where, preallocate, as_json)
+        run_comparison(Lineup.from_dict(tables), folder, where, preallocate, as_json)
         return
     from coterie.storage import RunFolder
 
@@ -135,7 +135,8 @@ def report(
     )
 
 
-def _compare(lineup: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
+def run_comparison(lineup: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> tuple[Any, Any]:
+    """Run a comparison with progress bars and show its outcome; returns it, and where to print more."""
     console = _console(as_json)
     device = _device(where, preallocate, console)
     from coterie.cli.screen import print_leaderboard
@@ -148,11 +149,12 @@ def _compare(lineup: Any, folder: Path, where: str, preallocate: bool, as_json: 
     path = _report_or_note(comparison, folder / "report.html", console)
     if as_json:
         print(json.dumps(comparison.to_dict() | {"report": path}))
-        return
+        return comparison, console
     print_leaderboard(console, comparison.leaderboard())
     console.print(comparison.verdict(), markup=False)
     if path is not None:
         console.print(f"report: {path}", markup=False, soft_wrap=True)
+    return comparison, console
 
 
 def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:

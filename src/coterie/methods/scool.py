@@ -62,6 +62,7 @@ class Scool(LocalSGD, abc.ABC):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    learns_weights: ClassVar[bool] = True
     temperature: float = param(2.0, "divides the evidence: higher spreads the weight over more neighbours", above=0)
     fraction: float = param(0.1, "share of all clients each one keeps as neighbours", above=0, at_most=1, static=True)
     sparsify_after: int = param(10, "rounds before all but the strongest edges are dropped; 0 keeps all", at_least=0)

@@ -167,8 +167,11 @@ class Peers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def share(self, x: Tree) -> tuple[Tree, jax.Array]:
-        """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same everywhere."""
+    def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
+        """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same everywhere.
+
+        What must arrive (who keeps whom in a new stage) is `certain`: a carrier repeats it until it has.
+        """
 
     # -- the ledger -------------------------------------------------------------------------------------------
 

@@ -179,11 +179,13 @@ class LocalPeers(Peers):
         arrived = arrived & (mass[label] > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x), arrived
 
-    def share(self, x: Tree) -> tuple[Tree, jax.Array]:
+    def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """See `Peers.share`."""
-        tick = self._next_exchange()
         self._charge_share(x)
-        arrived = jnp.ones(self.clients, bool) if self._arrivals is None else self._arrivals.up[tick]
+        arrived = jnp.ones(self.clients, bool)
+        if not certain:
+            tick = self._next_exchange()
+            arrived = arrived if self._arrivals is None else self._arrivals.up[tick]
         arrived = arrived[self.tables.order]
 
         def table(a: jax.Array) -> jax.Array:

@@ -162,10 +162,10 @@ class RemotePeers(Peers):
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), value, x), arrived
 
-    def share(self, x: Tree) -> tuple[Tree, jax.Array]:
+    def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """See `Peers.share`: the hub collects and passes everything on; what it misses, everybody misses."""
         self._charge_share(x)
-        table = self._to_hub(x, jnp.ones_like(self.ids, bool))
+        table = self._to_hub(x, jnp.ones_like(self.ids, bool), ESSENTIAL if certain else ORDINARY)
         spread = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.clients, *a.shape)), table)
         table, _ = self._from_hub(spread, jnp.ones(self.clients, bool), kind=ESSENTIAL)
         return jax.tree.map(lambda a: a[0], table)
@@ -210,7 +210,8 @@ class RemotePeers(Peers):
 
         ids = self._host.ids
         expected = [((c,), (HUB, int(i))) for c, i in enumerate(ids)]
-        return self._converse(x, 1, took_part, send, (len(ids),), expected, "down")
+        note = "down" if kind == ORDINARY else None
+        return self._converse(x, 1, took_part, send, (len(ids),), expected, note)
 
     def _converse(
         self,

@@ -6,7 +6,6 @@ The half of the even-numbered clients lives in this process, the other in a part
 
 import contextlib
 import multiprocessing
-import pickle
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from coterie.peers.base import Arrivals, Traffic
 from coterie.peers.pipe import PipeCarrier
 from coterie.peers.remote import Delivery, Line, RemotePeers
 from coterie.peers.tables import make_tables
+from coterie.stages import slot_taker, stage_ends
 
 __all__ = ["Half", "Partner", "Problem", "arrivals_of", "merge", "run_half"]
 
@@ -53,48 +53,73 @@ class Half(NamedTuple):
     sent: dict[tuple[int, int], int]
 
 
+class _Site:
+    """The clients that live in one process, with the programs of the present stage."""
+
+    def __init__(self, problem: Problem, connection: Any, hub: bool):
+        from coterie.task import Task
+
+        self.problem, self.clients = problem, len(problem.federation)
+        self.here = np.arange(self.clients)[0 if hub else 1 :: 2]
+        self.task = Task.of(problem.federation, problem.model, personal=problem.personal)
+        self.data = jax.tree.map(jnp.asarray, problem.federation.select(self.here).arrays())
+        self.carrier = PipeCarrier(connection, set(self.here.tolist()), hub, problem.loss)
+        self._use(problem.graph, problem.weights)
+
+    def _use(self, graph: Graph, weights: np.ndarray) -> None:
+        """Begin a stage: new tables, and programs of its own, since callbacks know whom they address."""
+        tables = make_tables(graph, weights, self.here)
+        old = getattr(self, "line", None)
+        self.line = Line(self.carrier, tables, self.problem.run)
+        if old is not None:
+            self.line.deliveries, self.line.round, self.line.exchange = old.deliveries, old.round, old.exchange
+        self.graph, self._tables, self._programs = graph, jax.tree.map(jnp.asarray, tables), {}
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Run a function of the method with peers; returns what it returns, and the traffic."""
+        line, clients, method = self.line, self.clients, self.problem.method
+        fn = {
+            "init": lambda m, peers, data, key: m.init(self.task, peers, data, key),
+            "round": lambda m, peers, data, key, state: m.round(self.task, state, peers, data, key),
+            "finetune": lambda m, peers, data, key, state: m.finetune(self.task, state, peers, data, key),
+            "keep": lambda m, peers, data, state: peers.share(m.keep(state, peers.present, clients), certain=True)[0],
+        }[name]
+
+        def program(method: Any, tables: Any, data: Any, *arguments: Any) -> Any:
+            peers = RemotePeers(tables, clients, line)
+            return fn(method, peers, data, *arguments), peers.traffic()
+
+        compiled = self._programs.setdefault(name, jax.jit(program))
+        return jax.block_until_ready(compiled(method, self._tables, self.data, *arguments))
+
+    def next_stage(self, state: Any) -> tuple[Any, Traffic]:
+        """Drop the edges that nobody keeps, as `Training.next_stage` does."""
+        kept, traffic = self.call("keep", state)
+        graph, slots = self.graph.keep(np.asarray(kept))
+        self._use(graph, np.zeros(graph.neighbours.shape))
+        return self.problem.method.narrow(state, slot_taker(slots[self.here])), traffic
+
+
 def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
     """Run the clients that live in this process; one call of the program is one round."""
-    from coterie.task import Task
-
-    clients = len(problem.federation)
-    here = np.arange(clients)[0 if hub else 1 :: 2]
-    task = Task.of(problem.federation, problem.model, personal=problem.personal)
-    host_tables = make_tables(problem.graph, problem.weights, here)
-    tables = jax.tree.map(jnp.asarray, host_tables)
-    data = jax.tree.map(jnp.asarray, problem.federation.select(here).arrays())
-    carrier = PipeCarrier(connection, set(here.tolist()), hub, problem.loss)
-    line = Line(carrier, host_tables, problem.run)
+    site = _Site(problem, connection, hub)
     init_key, round_key, tune_key = jax.random.split(jax.random.key(problem.seed), 3)
-
-    @jax.jit
-    def start(method: Any, tables: Any, data: Any, key: jax.Array) -> Any:
-        peers = RemotePeers(tables, clients, line)
-        return method.init(task, peers, data, key), peers.traffic()
-
-    @jax.jit
-    def advance(method: Any, tables: Any, data: Any, key: jax.Array, state: Any, number: jax.Array) -> Any:
-        peers = RemotePeers(tables, clients, line)
-        state, info = method.round(task, state, peers, data, jax.random.fold_in(key, number))
-        return state, info, peers.traffic()
-
-    line.start_round(0)
-    state, traffic = jax.block_until_ready(start(problem.method, tables, data, init_key))
+    site.line.start_round(0)
+    state, traffic = site.call("init", init_key)
     traffics, losses = [traffic], []
     for number in range(1, problem.rounds + 1):
-        line.start_round(number)
-        step = advance(problem.method, tables, data, round_key, state, jnp.int32(number))
-        state, info, traffic = jax.block_until_ready(step)
+        site.line.start_round(number)
+        (state, info), traffic = site.call("round", jax.random.fold_in(round_key, number), state)
         traffics.append(traffic)
         losses.append(np.asarray(info.loss))
+        if number in stage_ends(problem.method):
+            state, traffic = site.next_stage(state)
+            traffics.append(traffic)
+    models = problem.method.models(state)
     if hasattr(problem.method, "finetune"):
-        peers = RemotePeers(tables, clients, line)
-        key = jax.random.fold_in(tune_key, problem.rounds)
-        models = jax.jit(lambda state, data: problem.method.finetune(task, state, peers, data, key))(state, data)
-    else:
-        models = problem.method.models(state)
-    host = jax.tree.map(np.asarray, (models, traffics))
-    return Half(here, host[0], np.stack(losses), host[1], line.deliveries, carrier.bytes)
+        models, _ = site.call("finetune", jax.random.fold_in(tune_key, problem.rounds), state)
+    models, traffics = jax.tree.map(np.asarray, (models, traffics))
+    return Half(site.here, models, np.stack(losses), traffics, site.line.deliveries, site.carrier.bytes)
 
 
 class Partner:
@@ -110,9 +135,10 @@ class Partner:
     def run(self, problem: Problem) -> tuple[Half, Half]:
         """Run both halves of a problem."""
         module = sys.modules[type(problem.method).__module__]
-        own_file = module.__file__ if module.__name__.startswith("coterie_user_") else None
+        own_file = module.__file__ if module.__name__.startswith("coterie_user_") else ""
         try:
-            self._orders.send((own_file, pickle.dumps(problem)))
+            self._orders.send(own_file)
+            self._orders.send(problem)
             refused = self._orders.recv()
         except (EOFError, ConnectionError):
             refused = "it ended at once"
@@ -131,13 +157,12 @@ class Partner:
 
 
 def _serve(orders: Any, line: Any) -> None:
-    while (order := orders.recv()) is not None:
-        own_file, packed = order
+    while (own_file := orders.recv()) is not None:
         try:
-            if own_file is not None:
+            if own_file:
                 registry.module_from_file(own_file)
-            problem = pickle.loads(packed)
-        except (AttributeError, ImportError) as error:
+            problem = orders.recv()
+        except (AttributeError, ImportError) as error:  # the method's class cannot be found from here
             orders.send(str(error))
             continue
         orders.send(None)
@@ -151,10 +176,9 @@ def merge(halves: Sequence[Half], what: str) -> Any:
     return jax.tree.map(lambda *parts: np.concatenate(parts)[np.argsort(ids)], *values)
 
 
-def arrivals_of(halves: Sequence[Half], graph: Graph, rounds: int) -> Arrivals:
-    """Turn the deliveries of both halves into the loss that a simulation repeats: row r is round r, 0 is the start."""
+def arrivals_of(halves: Sequence[Half], rounds: int) -> list[Arrivals]:
+    """Turn the deliveries of both halves into the loss that a simulation repeats, by round; 0 is the start."""
     hub, other = halves
-    clients, slots = graph.neighbours.shape
     exchanges: list[list[Delivery]] = [[] for _ in range(rounds + 1)]
     for mine, theirs in zip(hub.deliveries, other.deliveries, strict=True):
         if mine.down is not None:  # the way back of the exchange before it
@@ -164,14 +188,19 @@ def arrivals_of(halves: Sequence[Half], graph: Graph, rounds: int) -> Arrivals:
             exchanges[mine.round].append(mine)
         else:
             exchanges[mine.round].append(mine._replace(edges=_together(halves, mine.edges, theirs.edges)))
-    longest = max(map(len, exchanges))
+    clients = sum(len(half.ids) for half in halves)
+    return [_table(row, clients) for row in exchanges]
+
+
+def _table(exchanges: list[Delivery], clients: int) -> Arrivals:
+    """Stack the exchanges of one round; what was not part of an exchange arrived."""
+    slots = max((d.edges.shape[1] for d in exchanges if d.edges is not None), default=0)
     shapes = {"edges": (clients, slots), "up": (clients,), "down": (clients,)}
-    found: dict[str, Any] = {name: np.ones((rounds + 1, longest, *shape), bool) for name, shape in shapes.items()}
-    for r, row in enumerate(exchanges):
-        for t, delivery in enumerate(row):
-            for name, arrived in found.items():
-                if getattr(delivery, name) is not None:
-                    arrived[r, t] = getattr(delivery, name)
+    found: dict[str, Any] = {name: np.ones((max(1, len(exchanges)), *shape), bool) for name, shape in shapes.items()}
+    for t, delivery in enumerate(exchanges):
+        for name, arrived in found.items():
+            if getattr(delivery, name) is not None:
+                arrived[t] = getattr(delivery, name)
     return Arrivals(**found)
 
 

@@ -1,0 +1,90 @@
+"""`coterie reproduce`: run a paper's experiment and lay its figures beside ours."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.cli.training import Json, Out, Preallocate, Rounds, Where, run_comparison
+from coterie.errors import CoterieError
+
+__all__ = ["reproduce"]
+
+PAPERS = ("scool",)
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="The paper: scool.")],
+    dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, cifar100.")] = "digits",
+    setting: Annotated[str, typer.Option(help="noniid (N classes per client) or sbm (groups share classes).")] = "noniid",
+    methods: Annotated[str | None, typer.Option(help="Methods with commas between; default: the paper's table.")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 5,
+    budgets: Annotated[str, typer.Option(help="Also these percentages of neighbours, e.g. 2,5,8,10.")] = "",
+    rounds: Rounds = None,
+    clients: Annotated[int | None, typer.Option(help="Another number of clients than the paper's.")] = None,
+    out: Out = None,
+    where: Where = "auto",
+    preallocate: Preallocate = False,
+    as_json: Json = False,
+) -> None:
+    """Run a paper's experiment; every method and seed is a run of its own, and a second call does what is missing."""
+    if paper not in PAPERS:
+        raise CoterieError(f"there is no reproduction of {paper!r}; choose from {', '.join(PAPERS)}")
+    from coterie.lineup import Lineup
+    from coterie.reproduce import scool
+
+    chosen = scool.METHODS if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
+    shares = tuple(_percentage(text) for text in budgets.split(",") if text.strip())
+    found = scool.reproduction(dataset, setting, chosen, seeds, rounds, clients, shares)
+    folder = out or Path(f"reproduce-{paper}-{dataset}-{setting}")
+    comparison, console = run_comparison(Lineup.from_dict(found.tables), folder, where, preallocate, as_json)
+    if not as_json:
+        _beside(comparison, found, console)
+
+
+def _percentage(text: str) -> float:
+    try:
+        share = float(text) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise CoterieError(f"--budgets {text!r}: write percentages with commas between, for example 2,5,8,10")
+    return share
+
+
+def _beside(comparison: Any, found: Any, console: Any) -> None:
+    """Print our figures, the paper's, and the paired difference to training alone over seeds."""
+    from rich.table import Table
+
+    table = Table(title=found.title, caption=found.note)
+    for column in ("method", "ours", "own classes", "paper", "over alone", "standard error"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for row in paired_rows(comparison):
+        paper = found.paper.get(row["method"])
+        gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
+        error = "-" if row["error"] is None else f"{row['error']:.2f}"
+        ours, own = f"{row['mean']:.2f} ± {row['spread']:.2f}", f"{row['own']:.2f}"
+        table.add_row(row["method"], ours, own, "-" if paper is None else f"{paper:.2f}", gain, error)
+    console.print(table)
+
+
+def paired_rows(comparison: Any) -> list[dict[str, Any]]:
+    """Return mean accuracy in percent and its spread over seeds, and the difference to training alone, paired by seed."""
+    import numpy as np
+
+    means = {
+        label: np.array([100 * result.final["test_score"].mean() for result in results])
+        for label, results in comparison.results.items()
+    }
+    alone = means.get("local")
+    rows = []
+    for label, values in means.items():
+        own = np.mean([100 * result.final["test_own_score"].mean() for result in comparison.results[label]])
+        gaps = None if alone is None or label == "local" else values - alone
+        error = None if gaps is None or len(gaps) < 2 else float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+        gain = None if gaps is None else float(gaps.mean())
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        rows.append(
+            {"method": label, "mean": float(values.mean()), "spread": spread, "own": float(own), "gain": gain, "error": error}
+        )
+    return sorted(rows, key=lambda row: -row["mean"])
