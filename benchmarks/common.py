@@ -47,7 +47,8 @@ def hardware(device: str) -> str:
     """Name the device and the software."""
     import jax
 
-    return f"{device}; {platform.system()} Python {platform.python_version()}, JAX {jax.__version__}, {os.cpu_count()} cores"
+    software = f"{platform.system()} Python {platform.python_version()}, JAX {jax.__version__}"
+    return f"{device}; {software}, {os.cpu_count()} cores"
 
 
 def publish(name: str, device: str, figures: dict[str, Any]) -> None:

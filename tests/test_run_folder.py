@@ -218,9 +218,7 @@ def test_a_damaged_file_is_noticed_when_it_is_read(whole, tmp_path, file):
 def test_a_changed_setting_is_named(job, engine, whole, stopped):
     changed = Job.from_objects(FOUR, "linear", GossipSGD(lr=0.2, momentum=0.9, batch_size=4), graph="ring", **SETTINGS)
     for folder in (whole.folder, stopped):
-        with pytest.raises(
-            CoterieError, match=rf"{folder} holds another experiment: method\.lr is 0\.1 there"
-        ):
+        with pytest.raises(CoterieError, match=rf"{folder} holds another experiment: method\.lr is 0\.1 there"):
             execute(changed, out=folder, engine=engine)
     longer = Job.from_objects(FOUR, "linear", GOSSIP, graph="ring", **(SETTINGS | {"rounds": 9}))
     with pytest.raises(CoterieError, match=r"run\.rounds is 3 there and 9 here; choose another --out or remove"):

@@ -141,6 +141,7 @@ def _check(federation: Federation) -> None:
             wrong = ((split.y < 0) | (split.y >= federation.classes)).reshape(*real.shape, -1).any(-1) & real
             if wrong.any():
                 client = int(np.flatnonzero(wrong.any(1))[0])
+                last = federation.classes - 1
                 raise CoterieError(
-                    f"{part} labels of client {names[client]!r} are out of range; they must be 0..{federation.classes - 1}"
+                    f"{part} labels of client {names[client]!r} are out of range; they must be 0..{last}"
                 )

@@ -35,7 +35,15 @@ __all__ = ["CHECKS", "Case", "check_method"]
 
 CLIENTS, ROUNDS, SEED = 7, 3, 5
 # Full gradient steps on one's own data, whatever else a method could do.
-PLAIN = {"batch_size": 0, "epochs": 1, "steps": 0, "momentum": 0.0, "weight_decay": 0.0, "cross_batch": 0, "exact_steps": 1}
+PLAIN = {
+    "batch_size": 0,
+    "epochs": 1,
+    "steps": 0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "cross_batch": 0,
+    "exact_steps": 1,
+}
 
 
 class Outcome(NamedTuple):
@@ -135,8 +143,9 @@ def small_federation(clients: int, validation: bool = True, size: int = 0) -> Fe
             y = random.integers(0, 3, count)
             x = centres[y] + 0.3 * i + random.normal(size=(count, 6))
             parts[part].append((x.astype(np.float32), y.astype(np.int32)))
-    splits = {name: stack(pairs) for name, pairs in parts.items()}
-    return Federation(tuple(f"client-{i}" for i in range(clients)), **splits, kind="classification", classes=3)
+    names = tuple(f"client-{i}" for i in range(clients))
+    train, validation, test = (stack(parts[part]) for part in ("train", "validation", "test"))
+    return Federation(names, train, validation, test, kind="classification", classes=3)
 
 
 # -- the checks ---------------------------------------------------------------------------------------------------
@@ -203,7 +212,7 @@ def lives_anywhere(case: Case) -> None:
     """Give the same bits when half of the clients live in another process."""
     outcome, halves = case.straight("exact"), case.halves(0.0)
     _assert_close(outcome.models, merge(halves, "models"), 0.0, "clients in two processes get other models")
-    assert (merge(halves, "loss").T == outcome.loss).all(), "clients in two processes see other losses"
+    assert (outcome.loss == merge(halves, "loss").T).all(), "clients in two processes see other losses"
 
 
 def repeats_loss(case: Case) -> None:

@@ -7,7 +7,7 @@ class CoterieError(Exception):
     """Input that cannot be used. The command line prints its sentence and exits with status 2."""
 
 
-class Diverged(CoterieError):
+class Diverged(CoterieError):  # noqa: N818 - what happened, as people say it
     """Training produced a number that is not finite; the sentence names the client and the round."""
 
 

@@ -180,7 +180,11 @@ MODELS = [
 ]
 
 GRAPHS = [
-    Row("auto", "coterie.topologies:Auto", "what suits the method: complete where it learns whom to hear, else exponential"),
+    Row(
+        "auto",
+        "coterie.topologies:Auto",
+        "what suits the method: complete where it learns whom to hear, else exponential",
+    ),
     Row("complete", "coterie.topologies:Complete", "everyone hears everyone"),
     Row("ring", "coterie.topologies:Ring", "each client hears the ones beside it"),
     Row("group-ring", "coterie.topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),

@@ -1,5 +1,6 @@
-"""Which device a run uses, and how JAX is set up for it. Must run before JAX touches a device to have its full effect."""
+"""Which device a run uses, and how JAX is set up for it; must run before JAX touches a device for its full effect."""
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -32,10 +33,8 @@ def choose_device(name: str = "auto", *, preallocate: bool = False, cores: int |
     import jax
 
     cores = cores or _cores()
-    try:
+    with contextlib.suppress(RuntimeError):  # JAX was used before us: the number of CPU devices is what it is
         jax.config.update("jax_num_cpu_devices", cores)
-    except RuntimeError:
-        pass  # JAX was used before us: the number of CPU devices is what it is
     _keep_compiled_programs(jax)
     kind, _, index = name.partition(":")
     if kind not in ("auto", "cpu", "gpu") or (index and not (kind == "gpu" and index.isdigit())):
@@ -43,7 +42,9 @@ def choose_device(name: str = "auto", *, preallocate: bool = False, cores: int |
     if kind != "cpu":
         found = _gpus(jax)
         if found and int(index or 0) >= len(found):
-            raise CoterieError(f"device {name} does not exist: there {_are(len(found))}; use gpu:0 .. gpu:{len(found) - 1}")
+            raise CoterieError(
+                f"device {name} does not exist: there {_are(len(found))}; use gpu:0 .. gpu:{len(found) - 1}"
+            )
         if found:
             device = found[int(index or 0)]
             return Device("gpu", (device,), f"{name if index else 'gpu'} ({device.device_kind})")

@@ -1,7 +1,7 @@
-"""A graph that changes begins a new stage: the method names the rounds, says which edges stay, and carries its state over.
+"""A graph that changes begins a new stage: the method names the rounds, says which edges stay, carries its state over.
 
 A method with stages has three more functions: `stages()`, the rounds after which the graph changes; `keep(state,
-present, clients)`, which slots stay; `narrow(state, take)`, its state with every array over slots passed through `take`.
+present, clients)`, which slots stay; `narrow(state, take)`, its state with arrays over slots passed through `take`.
 """
 
 from collections.abc import Callable

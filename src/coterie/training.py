@@ -55,7 +55,7 @@ class LocalSGD:
         *,
         optimiser_state: Any = None,
         pull: Callable[[Any], Any] | None = None,
-        epochs: int | None = None,
+        epochs: int | jax.Array | None = None,
     ) -> Trained:
         """Train one client for a round.
 

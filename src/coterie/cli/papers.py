@@ -16,8 +16,12 @@ PAPERS = ("scool",)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="The paper: scool.")],
     dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, cifar100.")] = "digits",
-    setting: Annotated[str, typer.Option(help="noniid (N classes per client) or sbm (groups share classes).")] = "noniid",
-    methods: Annotated[str | None, typer.Option(help="Methods with commas between; default: the paper's table.")] = None,
+    setting: Annotated[
+        str, typer.Option(help="noniid (N classes per client) or sbm (groups share classes).")
+    ] = "noniid",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods with commas between; default: the paper's table.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 5,
     budgets: Annotated[str, typer.Option(help="Also these percentages of neighbours, e.g. 2,5,8,10.")] = "",
     rounds: Rounds = None,
@@ -69,7 +73,7 @@ def _beside(comparison: Any, found: Any, console: Any) -> None:
 
 
 def paired_rows(comparison: Any) -> list[dict[str, Any]]:
-    """Return mean accuracy in percent and its spread over seeds, and the difference to training alone, paired by seed."""
+    """Return accuracy in percent, its spread over seeds, and the gain over training alone, paired by seed."""
     import numpy as np
 
     means = {
@@ -85,6 +89,13 @@ def paired_rows(comparison: Any) -> list[dict[str, Any]]:
         gain = None if gaps is None else float(gaps.mean())
         spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
         rows.append(
-            {"method": label, "mean": float(values.mean()), "spread": spread, "own": float(own), "gain": gain, "error": error}
+            {
+                "method": label,
+                "mean": float(values.mean()),
+                "spread": spread,
+                "own": float(own),
+                "gain": gain,
+                "error": error,
+            }
         )
     return sorted(rows, key=lambda row: -row["mean"])

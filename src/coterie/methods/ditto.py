@@ -43,9 +43,7 @@ class Ditto(HubSGD):
         fresh, zero = tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype)
         return State(fresh, fresh, zero, zero)
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train the shared model by averaging and the personal ones near it."""
         shared_key, personal_key = jax.random.split(key)
         shared, shared_loss, chosen = self.average(task, state.shared, state.shared_loss, peers, clients, shared_key)

@@ -37,9 +37,7 @@ class FedAvg(HubSGD):
         here = peers.ids.shape[0]
         return State(tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype))
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train at the chosen clients, average at the hub."""
         variables, loss, _ = self.average(task, *state, peers, clients, key)
         return State(variables, loss), Info(loss)

@@ -35,9 +35,7 @@ class FedProx(HubSGD):
         here = peers.ids.shape[0]
         return State(tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype))
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train at the chosen clients with the proximal term, average at the hub."""
 
         def work(start: Variables, data: Split, key: jax.Array) -> Trained:

@@ -43,9 +43,7 @@ class GossipSGD(LocalSGD):
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         return State(variables, jax.vmap(self.optimiser().init)(variables.params))
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train locally and mix with the neighbours."""
 
         def train(variables: Variables, optimiser: Any, data: Split, key: jax.Array) -> Trained:

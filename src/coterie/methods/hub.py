@@ -1,4 +1,4 @@
-"""The round that all methods with a hub share: some clients train from the hub's model, and the results are averaged."""
+"""The round all methods with a hub share: some clients train from the hub's model, and the results are averaged."""
 
 from collections.abc import Callable
 from typing import Any

@@ -44,9 +44,7 @@ class Local(LocalSGD):
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         return State(variables, optimiser, start_best(variables, jnp.zeros(here, task.dtype)))
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train every client on its own samples."""
 
         def train(variables: Variables, optimiser: Any, data: Split, held_out: Split, labels: Any, key: Any) -> Any:

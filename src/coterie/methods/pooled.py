@@ -47,9 +47,7 @@ class Pooled(LocalSGD):
         best = start_best(variables, jnp.zeros(peers.ids.shape[0], task.dtype))
         return State(variables, optimiser, best, _union(train), _union(validation))
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train the one model on the union; every site that holds the pool computes the same numbers."""
         variables, optimiser = jax.tree.map(lambda a: a[0], (state.variables, state.optimiser))
         train, validation = (Split(part.x[0], part.y[0], part.count[0]) for part in (state.train, state.validation))

@@ -68,7 +68,8 @@ class Scool(LocalSGD, abc.ABC):
     sparsify_after: int = param(10, "rounds before all but the strongest edges are dropped; 0 keeps all", at_least=0)
     cross_batch: int = param(10, "samples a neighbour judges my model on; 0 takes all of its training data", at_least=0)
     own: Literal["competes", "apart"] = param(
-        "competes", "how one's own data are weighed: by their likelihood like the others' (V2), or apart with weight 1 (V1)"
+        "competes",
+        "how one's own data are weighed: by their likelihood like the others' (V2), or apart with weight 1 (V1)",
     )
     m_step: Literal["first-order", "exact"] = param(
         "first-order", "move with the neighbours' pseudo-gradients, or ask each for its gradient at my model (eq. 20)"
@@ -103,9 +104,7 @@ class Scool(LocalSGD, abc.ABC):
         `moved` is the shared part of each client's model after its local training.
         """
 
-    def round(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
-    ) -> tuple[State, Info]:
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train, ask, infer, move (Algorithm 1)."""
         train_key, batch_key, infer_key = jax.random.split(key, 3)
 
@@ -122,20 +121,20 @@ class Scool(LocalSGD, abc.ABC):
         if self.m_step == "exact":
             shared = self._exact(task, before, weights, questions, peers)
         else:
-            slots, own = self._scaled(weights, own_weight)
+            slots, own = self._scaled(peers, weights, own_weight)
             shared = m_step(peers, before, tree.minus(before, after), slots, own)
         shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         state = State(variables, trained.optimiser, weights, own_weight, prior)
-        return state, Info(trained.loss, self._scaled(weights, own_weight)[0])
+        return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
 
     def models(self, state: State) -> Variables:
         """Return each client's own model."""
         return state.variables
 
-    def _scaled(self, weights: jax.Array, own_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _scaled(self, peers: Peers, weights: jax.Array, own_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Scale a row to sum to one: its sum would otherwise act as a step size (0.1, CAVEAT)."""
-        total = own_weight + weights.sum(1)
+        total = own_weight + peers.sum_slots(weights)
         return weights / total[:, None], own_weight / total
 
     def _question(self, variables: Variables, data: Split, key: jax.Array) -> Question:
@@ -162,7 +161,7 @@ class Scool(LocalSGD, abc.ABC):
 
     def _exact(self, task: Task, start: Any, weights: jax.Array, questions: Question, peers: Peers) -> Any:
         """Follow grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i), eq. (20), scaled by the row's sum."""
-        total = 1 + weights.sum(1)
+        total = 1 + peers.sum_slots(weights)
 
         def slope(shared: Any, question: Question) -> Any:
             return jax.grad(lambda s: _loss(task, s, question, train=True))(shared)

@@ -45,7 +45,8 @@ class ScoolAttention(Scool):
         one = jax.tree.map(lambda a: a[0], start)
         widths = (10, 20) if self.faithful else (self.widths[0], self.widths[-1])
         encoder = attention.start_encoder(one, widths, jax.random.fold_in(key, 1))
-        return Prior(*tree.broadcast((encoder, self._adam().init(encoder)), peers.ids.shape[0]), start)
+        encoder, optimiser = tree.broadcast((encoder, self._adam().init(encoder)), peers.ids.shape[0])
+        return Prior(encoder, optimiser, start)
 
     def _adam(self) -> optax.GradientTransformation:
         rate = 0.2 if self.faithful else self.encoder_lr
@@ -84,7 +85,7 @@ class ScoolAttention(Scool):
         return weights, own, prior, self._drift(peers, memory.encoder, steps, slope)
 
     def _slope(self, peers: Peers, codes: jax.Array, target: Any, log_p: Any, present: jax.Array) -> jax.Array:
-        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij: everybody learns everybody's D = w - p."""
+        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij: all learn everybody's D = w - p."""
         difference = jnp.where(present, target[0] - jnp.exp(log_p[0]), 0)
         (rows, owns, neighbours), arrived = peers.share((difference, target[1] - jnp.exp(log_p[1]), peers.neighbours))
         place = (jnp.arange(peers.clients)[:, None], neighbours)

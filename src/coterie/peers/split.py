@@ -7,7 +7,7 @@ The half of the even-numbered clients lives in this process, the other in a part
 import contextlib
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -73,21 +73,22 @@ class _Site:
         self.line = Line(self.carrier, tables, self.problem.run)
         if old is not None:
             self.line.deliveries, self.line.round, self.line.exchange = old.deliveries, old.round, old.exchange
-        self.graph, self._tables, self._programs = graph, jax.tree.map(jnp.asarray, tables), {}
+        self.graph, self._tables = graph, jax.tree.map(jnp.asarray, tables)
+        self._programs: dict[str, Any] = {}
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Run a function of the method with peers; returns what it returns, and the traffic."""
         line, clients, method = self.line, self.clients, self.problem.method
-        fn = {
+        functions: dict[str, Callable] = {
             "init": lambda m, peers, data, key: m.init(self.task, peers, data, key),
             "round": lambda m, peers, data, key, state: m.round(self.task, state, peers, data, key),
             "finetune": lambda m, peers, data, key, state: m.finetune(self.task, state, peers, data, key),
             "keep": lambda m, peers, data, state: peers.share(m.keep(state, peers.present, clients), certain=True)[0],
-        }[name]
+        }
 
         def program(method: Any, tables: Any, data: Any, *arguments: Any) -> Any:
             peers = RemotePeers(tables, clients, line)
-            return fn(method, peers, data, *arguments), peers.traffic()
+            return functions[name](method, peers, data, *arguments), peers.traffic()
 
         compiled = self._programs.setdefault(name, jax.jit(program))
         return jax.block_until_ready(compiled(method, self._tables, self.data, *arguments))

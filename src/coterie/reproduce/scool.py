@@ -1,8 +1,8 @@
 """The experiment of P0 (Li, Zhou, Tian, Tao 2024, section 5): clients with few classes each, and who helps whom.
 
 `noniid`: every client has N of the classes; `sbm`: groups of clients share their classes. 100 rounds of 5 local epochs,
-batches of 10, a complete graph that is cut down to a budget of neighbours after 10 rounds. The paper's figures are those
-of its authors' published program on CIFAR-10.
+batches of 10, a complete graph that is cut down to a budget of neighbours after 10 rounds. The paper's figures are
+those of its authors' published program on CIFAR-10.
 """
 
 from typing import Any, NamedTuple
@@ -102,7 +102,11 @@ def reproduction(
         raise CoterieError(f"setting must be noniid or sbm, not {setting!r}")
     size = DATASETS[dataset]
     partition: dict[str, Any] = {"clients": clients or size.clients}
-    partition |= {"name": "classes", "classes": size.classes} if setting == "noniid" else {"name": "groups", "groups": size.groups}
+    partition |= (
+        {"name": "classes", "classes": size.classes}
+        if setting == "noniid"
+        else {"name": "groups", "groups": size.groups}
+    )
     partition |= {} if size.samples is None else {"samples": size.samples}
     labels, own = list(methods), {}
     for method in methods:
