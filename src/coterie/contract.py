@@ -144,8 +144,8 @@ def small_federation(clients: int, validation: bool = True, size: int = 0) -> Fe
             x = centres[y] + 0.3 * i + random.normal(size=(count, 6))
             parts[part].append((x.astype(np.float32), y.astype(np.int32)))
     names = tuple(f"client-{i}" for i in range(clients))
-    train, validation, test = (stack(parts[part]) for part in ("train", "validation", "test"))
-    return Federation(names, train, validation, test, kind="classification", classes=3)
+    train, held_out, test = (stack(parts[part]) for part in ("train", "validation", "test"))
+    return Federation(names, train, held_out, test, kind="classification", classes=3)
 
 
 # -- the checks ---------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def nonnegative_qp(Q: jax.Array, c: jax.Array, mask: jax.Array | None = None) ->
 
     def solve(active: jax.Array) -> jax.Array:
         """Minimise over the active variables, the others being zero."""
-        return jnp.linalg.solve(jnp.where(active[:, None] & active, Q, identity), jnp.where(active, -c, 0))
+        return _solve(jnp.where(active[:, None] & active, Q, identity), jnp.where(active, -c, 0))
 
     def advance(carry: tuple) -> tuple:
         u, active, _, count = carry
@@ -87,3 +87,16 @@ def nonnegative_qp(Q: jax.Array, c: jax.Array, mask: jax.Array | None = None) ->
 
     start = (jnp.zeros_like(c), jnp.zeros(size, bool), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
     return lax.while_loop(goes_on, advance, start)[0] * inverse
+
+
+def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
+    """Solve a small positive definite system by Gauss and Jordan's elimination, which needs no pivoting there.
+
+    `jnp.linalg.solve` calls LAPACK, which never returns when several CPU devices call it inside one program.
+    """
+
+    def eliminate(k: Any, table: jax.Array) -> jax.Array:
+        row = table[k] / table[k, k]
+        return (table - jnp.outer(table[:, k], row)).at[k].set(row)
+
+    return lax.fori_loop(0, right.shape[0], eliminate, jnp.column_stack([matrix, right]))[:, -1]
