@@ -23,7 +23,7 @@ METHODS = [
     ("scool-mmsbm", {"sparsify_after": 2, "fraction": 0.3}),
     ("fomo", {}),
     ("cga", {}),
-    ("cga", {"margin": 0.5, "momentum": 0.5, "steps": 2}),
+    ("cga", {"momentum": 0.5, "steps": 2}),
     ("dada", {}),
     ("meta-l2c", {}),
     ("pfedgraph", {}),

@@ -40,7 +40,7 @@ def random_model(seed, clients=3, blocks=2, share=1.0):
 
 
 def pair_list(ell, known):
-    return np.argwhere(np.asarray(sbm.observed(ell, known)))
+    return [(i, j) for i, j in np.argwhere(np.asarray(known)) if i != j and np.isfinite(ell[i, j])]
 
 
 def enumerated_elbo(model, ell, known):
@@ -184,11 +184,11 @@ def test_gradient_of_alpha():
     assert np.abs(printed_alpha_gradient(model.gamma, model.alpha) - np.array(differences)).max() > 0.03
 
 
-@pytest.mark.parametrize("true", [(0.2, 0.2, 0.2), (4.0, 1.0, 0.5), (30.0, 60.0, 10.0)])
+@pytest.mark.parametrize("true", [(1.0, 1.0, 1.0), (4.0, 1.0, 0.8), (30.0, 60.0, 10.0)])
 def test_alpha_is_found_again_from_sharp_mixtures(true):
-    """With gamma large its mean is a draw of pi, and alpha is a Dirichlet's maximum likelihood: gradient zero, near truth."""
+    """A large gamma is a draw of pi, and alpha then the maximum likelihood of a Dirichlet: no slope, near the truth."""
     draws = np.random.default_rng(0).dirichlet(true, 4000)
-    model = random_model(0, blocks=3)[0]._replace(gamma=jnp.asarray(1e6 * draws + 1e-3), alpha=jnp.ones(3))
+    model = random_model(0, blocks=3)[0]._replace(gamma=jnp.asarray(1e6 * draws), alpha=jnp.ones(3))
     found = jax.jit(lambda m: mmsbm.update_alpha(m, newton_steps=15))(model)
     np.testing.assert_allclose(mmsbm.alpha_gradient(found.gamma, found.alpha) / 4000, 0, atol=1e-8)
     np.testing.assert_allclose(found.alpha, true, rtol=0.15)
@@ -212,25 +212,24 @@ def test_groups_are_found_and_alpha_says_that_clients_are_pure():
     assert found.weights[different].max() < 0.03
     assert found.alpha.max() < 0.2
     np.testing.assert_allclose(found.sender.sum(-1), 1 - np.eye(20), atol=1e-12)
-    np.testing.assert_allclose(found.gamma, found.gamma.sum(1, keepdims=True) * found.gamma / 38.0, rtol=0.1)
 
 
 def test_a_client_may_belong_to_two_groups():
-    """Client 0 fits two groups of five alike: in one block it would be cut from one of them, here it plays both roles."""
+    """Client 0 fits two groups of five alike, and plays both roles; in `sbm` it must lie in one block."""
     group = np.array([0] * 6 + [1] * 5)
     same = group[:, None] == group
     same[0, :] = same[:, 0] = True
-    losses = jnp.asarray(np.where(same, 0.3, 3.0))
-    found = infer(1 - losses, jnp.ones((11, 11), bool), 2, jax.random.key(0), 40)
-    assert found.weights[0, 1:].min() > 0.8
-    assert found.weights[1:6, 6:].max() < 0.1
+    ell, known = jnp.asarray(np.where(same, 3.0, -3.0)), jnp.ones((11, 11), bool)
+    found = infer(ell, known, 2, jax.random.key(0), 60)
+    assert found.weights[0, 1:].min() > 0.95
+    assert found.weights[1:6, 6:].max() < 0.05
     shares = found.gamma / found.gamma.sum(1, keepdims=True)
-    assert shares[0].min() > 0.25
-    assert shares[1:].max(1).min() > 0.8
+    np.testing.assert_allclose(shares[0], 0.5, atol=0.05)
+    assert shares[1:].max(1).min() > 0.95
 
 
 def test_what_was_not_observed_cannot_matter():
-    model, ell, known = random_model(3, clients=6, share=0.5)
+    _, ell, known = random_model(3, clients=6, share=0.5)
     for value in (jnp.nan, jnp.inf, -jnp.inf, 1e6):
         filled = jnp.where(sbm.observed(ell, known), ell, value)
         one, other = infer(ell, known, 2, jax.random.key(1)), infer(filled, known, 2, jax.random.key(1))

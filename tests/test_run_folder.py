@@ -16,7 +16,7 @@ from coterie.contract import small_federation
 from coterie.engine import Engine
 from coterie.errors import CoterieError
 from coterie.job import Job
-from coterie.methods import GossipSGD
+from coterie.methods import GossipSGD, ScoolAttention
 from coterie.run import execute
 from coterie.storage import RunFolder
 from killing import SAME, differences
@@ -156,6 +156,26 @@ def test_early_stop_is_remembered_over_a_resume(tmp_path):
     times = [line["wall"] for line in RunFolder(tmp_path / "run").lines("timing.jsonl")]
     assert times == sorted(times)  # the clock goes on where it stood
     assert len(times) == 5
+
+
+def test_a_graph_that_changes_on_the_way(device, tmp_path):
+    method = ScoolAttention(lr=0.1, batch_size=4, sparsify_after=2, fraction=0.3)
+    settings = {"rounds": 4, "evaluate_every": 1, "checkpoint_every": 1}
+    job = Job.from_objects(FOUR, "linear", method, graph="complete", **settings)
+    engine = Engine(job.task, job.federation, device)
+    whole = execute(job, out=tmp_path / "whole", engine=engine)
+    assert [whole.graphs[number]["present"].sum(1).tolist() for number in (2, 3)] == [[3] * 4, [2] * 4]
+    for last in (1, 2, 3):  # before, at and after the change
+
+        def die(stage, number, rounds, metrics, last=last):
+            if (stage, number) == ("round", last):
+                raise Killed
+
+        with pytest.raises(Killed):
+            execute(job, out=tmp_path / str(last), engine=engine, progress=die)
+        found = execute(job, out=tmp_path / str(last), engine=engine)
+        assert differences(contents(found.folder), contents(whole.folder)) == []
+        assert found.ledger.edges().equals(whole.ledger.edges())
 
 
 def test_double_precision_resumes(tmp_path):

@@ -40,7 +40,7 @@ def random_model(seed, clients=5, blocks=2, share=1.0):
 
 
 def pair_list(ell, known):
-    return np.argwhere(np.asarray(sbm.observed(ell, known)))
+    return [(i, j) for i, j in np.argwhere(np.asarray(known)) if i != j and np.isfinite(ell[i, j])]
 
 
 def enumerated_links(model, ell, known):

@@ -87,10 +87,10 @@ def start_mm(
         receiver = observed * jnp.where(fresh, mean[None, :], previous.receiver)
         model = previous._replace(sender=sender, receiver=receiver)
     else:
-        guess: SBM = start_sbm(ell, known, blocks, key, how, None, alpha, affinity)
+        guess: SBM = start_sbm(ell, known, blocks, key, how, None, alpha, affinity, temperature)
         sender, receiver = observed * guess.memberships[:, None], observed * guess.memberships[None, :]
-        model = MMSBM(guess.weights, sender, receiver, guess.gamma, guess.affinity, guess.alpha)
-    return update_weights_mm(update_gamma_mm(model), ell, known, temperature)
+        model = update_gamma_mm(MMSBM(guess.weights, sender, receiver, guess.gamma, guess.affinity, guess.alpha))
+    return update_weights_mm(model, ell, known, temperature)
 
 
 def update_weights_mm(model: MMSBM, ell: jax.Array, known: jax.Array, temperature: float | jax.Array = 1.0) -> MMSBM:

@@ -178,6 +178,21 @@ class Result:
             graph.add_edge(self.names[held["neighbours"][i, k]], self.names[i], weight=float(held["weights"][i, k]))
         return graph
 
+    def save_graph(self, path: str | Path, round: int | None = None) -> Path:
+        """Write the cooperation weights of a round (default: the last) as GraphML, or as a matrix to a .npy file."""
+        path = Path(path)
+        if path.suffix == ".graphml":
+            import networkx as nx
+
+            text = "\n".join(nx.generate_graphml(self.graph(round)))
+            durable_write(path, text.encode())
+        elif path.suffix == ".npy":
+            with storage_errors(path.parent), open(path, "wb") as stream:
+                np.save(stream, self.weights(round))
+        else:
+            raise CoterieError(f"{path}: the graph is written as .graphml or .npy; choose one of these endings")
+        return path
+
     def _graph_at(self, round: int | None) -> dict[str, np.ndarray]:
         if not self.graphs:
             name = self.config["method"]["name"]

@@ -105,6 +105,7 @@ def start(
         if previous is None or previous.memberships.shape != (clients, blocks):
             raise CoterieError(f"previous must be a model of {clients} clients and {blocks} blocks for a warm start")
         return update_weights(previous, ell, known, temperature)
+    positive(temperature, "temperature")  # before the work below
     B = block_matrix(affinity, blocks, ell.dtype)
     alpha = jnp.broadcast_to(jnp.asarray(alpha, ell.dtype), (blocks,))
 

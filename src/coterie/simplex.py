@@ -92,7 +92,7 @@ def nonnegative_qp(Q: jax.Array, c: jax.Array, mask: jax.Array | None = None) ->
 def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
     """Solve a small positive definite system by Gauss and Jordan's elimination, which needs no pivoting there.
 
-    `jnp.linalg.solve` calls LAPACK, which never returns when several CPU devices call it inside one program.
+    Not `jnp.linalg.solve`: a round of `cga` shared over two CPU devices never came back from it (on its own it does).
     """
 
     def eliminate(k: Any, table: jax.Array) -> jax.Array:

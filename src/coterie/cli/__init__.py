@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coterie.cli import catalogue, papers, training
+from coterie.cli import catalogue, graphs, papers, training
 from coterie.errors import CoterieError
 
 __all__ = ["app", "main"]
@@ -61,6 +61,7 @@ app.command()(training.compare)
 app.command()(training.resume)
 app.command()(training.report)
 app.command()(papers.reproduce)
+app.command()(graphs.graph)
 app.command("list")(catalogue.list_names)
 app.command()(catalogue.show)
 

@@ -8,9 +8,9 @@ x_i <- sum_j pi_ij x_j + v_i.
 
 Changed: the program is solved exactly and once for the whole model. With more than one local step a gradient becomes
 the displacement of the local training that starts from x_i. The client's own gradient is no row of G: as a projection
-onto a cone, g~ never has a negative product with it. The authors' program solves one problem for every layer and wants
-u >= 1/2, not 0 (its `margin`): then neighbours count even where nobody objects. A simulation holds clients x
-neighbours gradients at once, since all rows meet in G G^T.
+onto a cone, g~ never has a negative product with it. The authors' program solves one problem for every layer, scales
+gradients by pi_ij and wants u >= 1/2, so that neighbours count even where nobody objects; the paper's u >= 0 is used
+here. A simulation holds clients x neighbours gradients at once, since all rows meet in G G^T.
 """
 
 import functools
@@ -26,7 +26,6 @@ from coterie.clients import Clients, Split
 from coterie.methods.base import Info, Topology, is_off, method
 from coterie.peers.base import Peers, blend
 from coterie.simplex import nonnegative_qp
-from coterie.spec import param
 from coterie.task import Task, Variables
 from coterie.training import LocalSGD, Trained
 
@@ -55,7 +54,6 @@ class CGA(LocalSGD):
     """Step in a direction that none of the neighbours' gradients objects to (`momentum` acts on that direction)."""
 
     topology: ClassVar[Topology] = "graph"
-    margin: float = param(0.0, "least multiplier of a neighbour's gradient; 0.5 in the authors' program", at_least=0)
 
     def optimiser(self) -> optax.GradientTransformation:
         """Return plain SGD for the local steps: momentum belongs to the projected direction."""
@@ -103,8 +101,7 @@ class CGA(LocalSGD):
         Q = functools.reduce(jnp.add, [jnp.matmul(a, a.T, precision=HIGHEST) for a in G])
         products = [jnp.matmul(a, g.reshape(-1), precision=HIGHEST) for a, g in zip(G, leaves, strict=True)]
         c = functools.reduce(jnp.add, products)
-        least = jnp.where(heard, self.margin, 0).astype(c.dtype)
-        u = least + nonnegative_qp(Q, c + Q @ least, heard)
+        u = nonnegative_qp(Q, c, heard)
         moved = [g + jnp.matmul(u, a, precision=HIGHEST).reshape(g.shape) for a, g in zip(G, leaves, strict=True)]
         return jax.tree.unflatten(structure, moved), u  # g + G^T u
 

@@ -3,7 +3,7 @@
 Zhang, Sapra, Fidler, Yeung, Alvarez 2021, *Personalized Federated Learning with First Order Model Optimization*
 (FedFomo). Client i starts the round from theta_i, trains, and sees the trained models theta_n of its neighbours and of
 itself: w_n = (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i| (eq. 5), the negative ones dropped and the row scaled
-to one (eq. 6), theta_i <- theta_i + sum_n w_n (theta_n - theta_i) (eq. 4).
+to one (eq. 6); then theta_i <- theta_i + sum_n w_n (theta_n - theta_i).
 
 Changed: whose models a client may try is the graph; the paper's server hands out M models a round by a learned
 affinity, because it saves downloads. Where no model helps (all weights zero, or no validation samples) the client keeps
@@ -80,7 +80,7 @@ class Fomo(LocalSGD):
         scores, _ = peers.swap(verdicts)  # what I made of theirs
         weights = peers.each(normalise, scores, peers.each(judge, shared, own))
 
-        shared = blend(peers, shared, weights)  # eq. 4; the rest of the row is the client's own
+        shared = blend(peers, shared, weights)  # sum_n w_n theta_n; the rest of the row is one's own
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         return State(variables, trained.optimiser), Info(trained.loss, weights)
 

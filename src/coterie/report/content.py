@@ -52,6 +52,9 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "curves": {name: _curve(comparison.results[name]) for name in methods},
         "per_client": drawn,
         "weights": weight_maps({name: comparison.results[name][0] for name in methods}, clients),
+        "quality": {
+            name: _quality(comparison.results[name]) for name in methods if "graph_l1" in _last(comparison, name)
+        },
         "partition": partition,
     }
     return _plain(found)
@@ -133,6 +136,21 @@ def _curve(results: Sequence[Result]) -> dict[str, Any]:
     for name in ("score", "loss"):
         found[name] = dict(zip(("mean", "low", "high"), zip(*found[name], strict=True), strict=True))
     found["stopped_early"] = len({result.rows[-1]["round"] for result in results}) > 1
+    return found
+
+
+def _last(comparison: "Comparison", name: str) -> dict[str, Any]:
+    return comparison.results[name][0].rows[-1]
+
+
+def _quality(results: Sequence[Result]) -> dict[str, Any]:
+    """Return how a learned graph compares with the true groups over rounds, means over seeds."""
+    rounds = [row["round"] for row in results[0].rows]
+    found: dict[str, Any] = {"rounds": rounds}
+    for name in ("graph_auroc", "graph_ari", "graph_l1"):
+        values = [[row.get(name, math.nan) for row in result.rows if row["round"] in rounds] for result in results]
+        same_length = [value for value in values if len(value) == len(rounds)]
+        found[name] = np.mean(same_length, axis=0)
     return found
 
 

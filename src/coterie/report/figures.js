@@ -212,6 +212,24 @@ function weightsFigure(data, look, map, at) {
   })];
 }
 
+function qualityFigure(data, look) {
+  const traces = [];
+  for (const [name, found] of Object.entries(data.quality)) {
+    const style = styleOf(data, look, name);
+    for (const [what, label, dash] of [["graph_auroc", "AUROC", "solid"], ["graph_ari", "Rand index", "dot"]]) {
+      traces.push({
+        x: found.rounds, y: found[what], name: `${short(name, 28)}, ${label}`, mode: "lines+markers",
+        line: { color: style.color, width: 2, dash }, marker: { size: 5, color: style.color, symbol: style.symbol },
+        hovertemplate: "%{y:.3f}",
+      });
+    }
+  }
+  return [traces, layout(look, {
+    height: 340, hovermode: "x unified", showlegend: true, legend: { orientation: "h", y: 1.15, font: { size: 12, color: look.ink } },
+    xaxis: axis(look, { title: "round", rangemode: "tozero", showgrid: false }), yaxis: axis(look, { range: [-0.1, 1.05] }),
+  })];
+}
+
 function bytesFigure(data, look) {
   const traces = [], scale = data.percent ? 100 : 1;
   const [sends, silent] = [true, false].map((some) => data.methods.filter((m) => m.bytes_per_client > 0 === some));

@@ -62,6 +62,7 @@
         `${map.method}, ${when}: a client keeps ${kept.toFixed(3)} for its own model on average.`;
       byId("weights-note").textContent = `${map.note} Drawn from the run with seed ${map.seed}.`;
     },
+    quality() { if (Object.keys(data.quality).length) draw("quality-plot", (l) => qualityFigure(data, l)); },
     bytes() { draw("bytes-plot", (l) => bytesFigure(data, l)); },
     partition() { draw("partition-plot", (l) => partitionFigure(data, l)); },
   };

@@ -196,6 +196,20 @@ def weights(comparison: "Comparison", data: dict[str, Any]) -> str:
         '<p class="reading" id="weights-reading" aria-live="polite"></p>'
         + _figure("weights-plot", "Cooperation weights")
         + '<p class="note" id="weights-note"></p>'
+        + _graph_quality(data)
+    )
+
+
+def _graph_quality(data: dict[str, Any]) -> str:
+    """Return the place of the learned graphs' quality, where the clients have true groups."""
+    if not data["quality"]:
+        return ""
+    return (
+        "<h3>Do the right clients find each other?</h3>"
+        "<p>Compared with the true groups (known ones, or clients with equal label sets): the area under the ROC curve "
+        "of the edges, solid (1 is perfect, 0.5 a guess), and the adjusted Rand index of the groups one reads from the "
+        "weights, dotted (1 is perfect, 0 a guess). Edges that were dropped count as not found.</p>"
+        + _figure("quality-plot", "Quality of the learned graph over rounds")
     )
 
 
