@@ -49,6 +49,7 @@ class Dada(LocalSGD):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    learns_weights: ClassVar[bool] = True
     tie: float = param(0.3, "strength of the tie between neighbours' models (mu_1)", above=0)
     graph_strength: float = param(1.0, "weight of the terms that shape the graph (mu_2)", above=0)
     spread: float = param(3.0, "how evenly weight is spread over the neighbours (lambda)", above=0)

@@ -51,6 +51,7 @@ class Fomo(LocalSGD):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    learns_weights: ClassVar[bool] = True
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""

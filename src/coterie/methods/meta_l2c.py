@@ -46,6 +46,7 @@ class MetaL2C(LocalSGD):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    learns_weights: ClassVar[bool] = True
     weight_lr: float = param(0.1, "step size of Adam on the logits of the mixing weights", above=0)
     mixes: Literal["updates", "models"] = param("updates", "what neighbours send: this round's update, or the model")
 

@@ -43,6 +43,7 @@ class PFedGraph(LocalSGD):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    learns_weights: ClassVar[bool] = True
     alpha: float = param(0.8, "how firmly the weights stay near the shares of data", above=0)
     tie: float = param(0.01, "pull of the local training towards the aggregated model, by angle (lambda)", at_least=0)
     snap: float = param(0.9, "a cosine above this counts as 1; 1 never does", above=0, at_most=1)
