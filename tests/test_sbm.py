@@ -281,6 +281,10 @@ def test_parallel_update_is_the_damped_formula_where_that_ascends_and_shorter_wh
     before = elbo(model, ell, known)
     assert elbo(jacobi_memberships(model, ell, known, damping=0.5), ell, known) < before - 1
     assert elbo(parallel(model, ell, known), ell, known) > before
+    way = jacobi_memberships(model, ell, known, damping=0.5).memberships - Omega
+    tried = [elbo(model._replace(memberships=Omega + step * way), ell, known) for step in (*0.5 ** np.arange(7), 0)]
+    assert 0 < np.argmax(tried) < 7
+    np.testing.assert_allclose(elbo(parallel(model, ell, known), ell, known), max(tried), atol=1e-10)
 
 
 def test_measured_table_of_weights():

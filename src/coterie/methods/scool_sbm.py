@@ -23,7 +23,7 @@ __all__ = ["ScoolSBM"]
 class ScoolSBM(Scool):
     """Learn with whom to cooperate, with a block model as prior."""
 
-    blocks: int = param(0, "hidden blocks (M); 0 takes one for every four clients, at least 2", at_least=0)
+    blocks: int = param(0, "hidden blocks (M); 0 takes one for every four clients, 2 to 25", at_least=0)
     sweeps: int = param(10, "rounds of variational updates in an E-step", at_least=1)
     pseudo_counts: float = param(20.0, "how many pairs the prior on the block matrix is worth", at_least=0)
     baseline: Literal["classes", "median", "own"] = param(
@@ -44,7 +44,7 @@ class ScoolSBM(Scool):
         if self.faithful:
             return *self._as_published(losses, own_loss, rows, evidence, peers, key), (), None
         ell = sbm.centre(losses, known, self.baseline, own_loss=own_loss, log_classes=baseline, margin=self.margin)
-        blocks = min(self.blocks or max(2, peers.clients // 4), peers.clients)
+        blocks = min(self.blocks or max(2, min(25, peers.clients // 4)), peers.clients)
         found = sbm.infer(
             ell, known, blocks, key, sweeps=self.sweeps, temperature=self.temperature, pseudo_counts=self.pseudo_counts
         )
