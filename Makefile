@@ -26,7 +26,7 @@ demo: $(VENV)/installed-demo
 	$(BIN)/coterie compare
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

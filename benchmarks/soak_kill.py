@@ -82,6 +82,12 @@ def full_disk(place: Path, cache: Path, expected: dict[str, bytes]) -> str:
         subprocess.run(["umount", place], check=True)
 
 
+def commit() -> str:
+    """Name the source that was tried."""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
@@ -122,6 +128,7 @@ def main() -> None:
         disk = full_disk(place / "small", cache, expected[next(iter(CASES))])
         device = json.loads((undisturbed.folder / "summary.json").read_text())["device"]
     figures = {
+        "commit": commit(),
         "kills": hits.total(),
         "killed": dict(hits.most_common()),
         "runs_compared": ended,
