@@ -13,7 +13,7 @@ from coterie.lineup import entry_of, repeat_command, variant
 def understood(monkeypatch):
     """Return a function from words of the command line to what `compare` would run."""
     found = []
-    monkeypatch.setattr(training, "_compare", lambda lineup, *rest: found.append(lineup))
+    monkeypatch.setattr(training, "run_comparison", lambda lineup, *rest: found.append(lineup))
 
     def read(words):
         result = CliRunner().invoke(app, ["compare", *words])
