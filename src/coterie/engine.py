@@ -142,7 +142,7 @@ class Training:
 
         extra = (self._round_key, state, jnp.int32(first), arrivals)
         state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
-        weights = None if info.weights is None else np.asarray(info.weights[-1])
+        weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
         return self.engine.place(state), Rounds(np.asarray(info.loss), jax.tree.map(np.asarray, traffic), weights)
 
     def rounds_to_stage(self, first: int, rounds: int) -> int:
