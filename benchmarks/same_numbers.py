@@ -9,12 +9,12 @@ status is 1. A file that holds the same numbers but is written in another way is
 """
 
 import argparse
-import contextlib
 import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,20 +48,16 @@ mode = "{mode}"
 VARIANTS = {"linear-fast": ("linear", "fast"), "mlp-exact": ("mlp", "exact")}
 
 
-@contextlib.contextmanager
-def source_of(commit: str | None, place: Path) -> Iterator[Path]:
-    """Check a commit out beside this tree (or take this tree), and clean up afterwards."""
+def source_of(commit: str | None, place: Path) -> Path:
+    """Unpack the source of a commit (or take that of this tree)."""
     if commit is None:
-        yield ROOT / "src"
-        return
-    git = ["git", "-C", str(ROOT)]
-    added = subprocess.run([*git, "worktree", "add", "--detach", place, commit], capture_output=True, text=True)
-    if added.returncode:
-        sys.exit(f"same-numbers: git cannot check out {commit}: {added.stderr.strip().splitlines()[-1]}")
-    try:
-        yield place / "src"
-    finally:
-        subprocess.run([*git, "worktree", "remove", "--force", place], check=True, capture_output=True)
+        return ROOT / "src"
+    packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit, "src"], capture_output=True)
+    if packed.returncode:
+        sys.exit(f"same-numbers: git has no {commit}: {packed.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(place, filter="data")
+    return place / "src"
 
 
 def coterie(source: Path, cache: Path, *words: object) -> str:
@@ -120,13 +116,10 @@ def main() -> None:
     parser.add_argument("head", nargs="?", help="another; without it, this working tree")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as held, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as held:
         place = Path(held)
         cache = place / "programs"  # shared: the same program is compiled once, another one is another entry
-        sources = [
-            stack.enter_context(source_of(commit, place / side))
-            for side, commit in (("base", args.base), ("head", args.head))
-        ]
+        sources = [source_of(args.base, place / "base"), source_of(args.head, place / "head")]
         known = [methods_of(source, cache) for source in sources]
         methods = [name for name in known[0] if name in known[1]]
         left_out = sorted({*known[0], *known[1]} - set(methods))
