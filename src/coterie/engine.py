@@ -18,7 +18,7 @@ from coterie.clients import Clients, Federation
 from coterie.evaluate import BATCH, evaluate
 from coterie.graph import Graph
 from coterie.methods.base import Info, Method
-from coterie.peers.base import Arrivals, Traffic
+from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 from coterie.runtime import Device
@@ -126,7 +126,7 @@ class Training:
 
         state, traffic = self._call(program, "init", self._init_key, arrivals)
         zero = np.zeros((1, self.engine.size))
-        return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: np.asarray(a)[None], traffic), None)
+        return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
         """Run rounds `first`, ..., `first + rounds - 1` (counted from 1) as one program; `state` is used up."""
@@ -143,7 +143,7 @@ class Training:
         extra = (self._round_key, state, jnp.int32(first), arrivals)
         state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
         weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
-        return self.engine.place(state), Rounds(np.asarray(info.loss), jax.tree.map(np.asarray, traffic), weights)
+        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights)
 
     def rounds_to_stage(self, first: int, rounds: int) -> int:
         """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
@@ -169,7 +169,7 @@ class Training:
         rows = slots if self._ids is None else slots[self._ids]
         state = self.method.narrow(state, slot_taker(rows))  # type: ignore[attr-defined]
         self._use(graph, np.zeros(graph.neighbours.shape))
-        return self.engine.place(state), jax.tree.map(lambda a: np.asarray(a)[None], traffic)
+        return self.engine.place(state), jax.tree.map(lambda a: a[None], on_host(traffic))
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""

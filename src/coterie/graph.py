@@ -30,10 +30,15 @@ class Graph:
     Attributes:
         neighbours: `[K, D]` int32, in id order; an unused slot holds i itself.
         present: `[K, D]` bool, false for an unused slot.
+        probability: `[K, D]` with which a message from each slot is sent in a step, or None: links are certain. Methods
+            that push (`sgp`, `pdbo-mtl`) run on such networks.
+        schedule: `[T, K, D]` bool, the links of step t, t + T, ...: a network that changes as the user says.
     """
 
     neighbours: np.ndarray
     present: np.ndarray
+    probability: np.ndarray | None = None
+    schedule: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         neighbours, present = np.asarray(self.neighbours, np.int32).view(), np.asarray(self.present, bool).view()

@@ -8,39 +8,54 @@ import typer
 from coterie.cli.training import Json, Out, Preallocate, Rounds, Where, run_comparison
 from coterie.errors import CoterieError
 
-__all__ = ["reproduce"]
+__all__ = ["chosen", "papers", "reproduce"]
 
-PAPERS = ("scool",)
+papers = typer.Typer(
+    name="reproduce",
+    help="Run a paper's experiment and lay its figures beside ours.",
+    epilog="Every method and seed is a run of its own; a second call does what is missing.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Seeds = Annotated[int, typer.Option(help="Runs of each method.")]
+Methods = Annotated[str | None, typer.Option(help="Methods with commas between; default: the paper's table.")]
+ClientCount = Annotated[int | None, typer.Option("--clients", help="Another number of clients than the paper's.")]
 
 
-def reproduce(
-    paper: Annotated[str, typer.Argument(help="The paper: scool.")],
+@papers.command("scool")
+def scool_command(
     dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, cifar100.")] = "digits",
     setting: Annotated[
         str, typer.Option(help="noniid (N classes per client) or sbm (groups share classes).")
     ] = "noniid",
-    methods: Annotated[
-        str | None, typer.Option(help="Methods with commas between; default: the paper's table.")
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 5,
+    methods: Methods = None,
+    seeds: Seeds = 5,
     budgets: Annotated[str, typer.Option(help="Also these percentages of neighbours, e.g. 2,5,8,10.")] = "",
     rounds: Rounds = None,
-    clients: Annotated[int | None, typer.Option(help="Another number of clients than the paper's.")] = None,
+    clients: ClientCount = None,
     out: Out = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
     as_json: Json = False,
 ) -> None:
-    """Run a paper's experiment; every method and seed is a run of its own, and a second call does what is missing."""
-    if paper not in PAPERS:
-        raise CoterieError(f"there is no reproduction of {paper!r}; choose from {', '.join(PAPERS)}")
-    from coterie.lineup import Lineup
+    """Learned cooperation graphs (Li, Zhou, Tian, Tao 2024): clients with few classes each, and who helps whom."""
     from coterie.reproduce import scool
 
-    chosen = scool.METHODS if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
     shares = tuple(_percentage(text) for text in budgets.split(",") if text.strip())
-    found = scool.reproduction(dataset, setting, chosen, seeds, rounds, clients, shares)
-    folder = out or Path(f"reproduce-{paper}-{dataset}-{setting}")
+    found = scool.reproduction(dataset, setting, chosen(methods, scool.METHODS), seeds, rounds, clients, shares)
+    reproduce(found, out or Path(f"reproduce-scool-{dataset}-{setting}"), where, preallocate, as_json)
+
+
+def chosen(methods: str | None, table: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the methods a user names with commas between, or those of the paper's table."""
+    return table if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
+
+
+def reproduce(found: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
+    """Run what a `Reproduction` lays out, and print our figures beside the paper's."""
+    from coterie.lineup import Lineup
+
     comparison, console = run_comparison(Lineup.from_dict(found.tables), folder, where, preallocate, as_json)
     if not as_json:
         _beside(comparison, found, console)
@@ -61,14 +76,15 @@ def _beside(comparison: Any, found: Any, console: Any) -> None:
     from rich.table import Table
 
     table = Table(title=found.title, caption=found.note)
-    for column in ("method", "ours", "own classes", "paper", "over alone", "standard error"):
+    for column in ("method", "ours", "worst", "own classes", "paper", "over alone", "±"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in paired_rows(comparison):
         paper = found.paper.get(row["method"])
         gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
         error = "-" if row["error"] is None else f"{row['error']:.2f}"
         ours, own = f"{row['mean']:.2f} ± {row['spread']:.2f}", f"{row['own']:.2f}"
-        table.add_row(row["method"], ours, own, "-" if paper is None else f"{paper:.2f}", gain, error)
+        worst = f"{row['worst']:.2f}"
+        table.add_row(row["method"], ours, worst, own, "-" if paper is None else f"{paper:.2f}", gain, error)
     console.print(table)
 
 
@@ -84,6 +100,7 @@ def paired_rows(comparison: Any) -> list[dict[str, Any]]:
     rows = []
     for label, values in means.items():
         own = np.mean([100 * result.final["test_own_score"].mean() for result in comparison.results[label]])
+        low = np.mean([100 * result.summary()["worst"] for result in comparison.results[label]])
         gaps = None if alone is None or label == "local" else values - alone
         error = None if gaps is None or len(gaps) < 2 else float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
         gain = None if gaps is None else float(gaps.mean())
@@ -94,6 +111,7 @@ def paired_rows(comparison: Any) -> list[dict[str, Any]]:
                 "mean": float(values.mean()),
                 "spread": spread,
                 "own": float(own),
+                "worst": float(low),
                 "gain": gain,
                 "error": error,
             }

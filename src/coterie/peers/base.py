@@ -10,58 +10,18 @@ beside the state. A verb inside a loop is counted too, if the loop is `peers.loo
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from coterie.peers.frame import frame_bytes
+from coterie.peers.records import Arrivals, Tables, Traffic, nothing_sent, on_host
 
-__all__ = ["Arrivals", "Peers", "Tables", "Traffic", "blend"]
+__all__ = ["Arrivals", "Peers", "Tables", "Traffic", "blend", "on_host"]
 
 Tree = Any
-
-
-class Tables(NamedTuple):
-    """Who may talk to whom, for the clients living here; arguments of the program, never constants.
-
-    `back[i, k]` is where i stands among the listeners of its k-th neighbour, `twin[i, k]` where it stands among that
-    neighbour's own neighbours (-1: it does not hear i), `seat[i, l]` where it stands among its l-th listener's
-    neighbours.
-    """
-
-    ids: jax.Array  # [C]
-    neighbours: jax.Array  # [C, D] ids
-    present: jax.Array  # [C, D]
-    listeners: jax.Array  # [C, L] ids
-    listening: jax.Array  # [C, L]
-    back: jax.Array  # [C, D]
-    twin: jax.Array  # [C, D]
-    seat: jax.Array  # [C, L]
-    weights: jax.Array  # [C, D] the mixing weights of the graph; a client keeps what its row lacks to one
-    order: jax.Array  # [K] where the client with id k is stored, when all live here
-
-
-class Traffic(NamedTuple):
-    """Messages and bytes of one round: from each neighbour, to each neighbour, to and from the hub."""
-
-    heard_messages: jax.Array  # [C, D]
-    heard_bytes: jax.Array
-    told_messages: jax.Array  # [C, D]
-    told_bytes: jax.Array
-    up_messages: jax.Array  # [C]
-    up_bytes: jax.Array
-    down_messages: jax.Array  # [C]
-    down_bytes: jax.Array
-
-
-class Arrivals(NamedTuple):
-    """Which messages of a round arrived, one row an exchange: a recorded loss that a simulation can repeat."""
-
-    edges: jax.Array  # [T, C, D]
-    up: jax.Array  # [T, C]
-    down: jax.Array  # [T, C]
 
 
 class Peers(abc.ABC):
@@ -73,7 +33,7 @@ class Peers(abc.ABC):
         self.tables = tables
         self.clients = clients
         self._tick: Any = 0
-        self._traffic = _nothing_sent(tables)
+        self._traffic = nothing_sent(tables)
 
     # -- what happens here ------------------------------------------------------------------------------------
 
@@ -88,6 +48,21 @@ class Peers(abc.ABC):
         draw = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i)))(jnp.arange(self.clients))
         rank = jnp.argsort(jnp.argsort(draw, stable=True), stable=True)
         return rank[self.ids] < count
+
+    def links(self, key: jax.Array, step: Any = 0) -> jax.Array:
+        """Draw whom each client reaches in a step: `[C, L]`, for `push`. Certain links are always there.
+
+        A random link is drawn by its sender, from the key and both ids; a scheduled one is read at `step` modulo the
+        length of the schedule.
+        """
+        if self.tables.schedule.shape[0]:
+            return self.tables.schedule[step % self.tables.schedule.shape[0]] & self.tables.listening
+
+        def draw(key: jax.Array, listener: jax.Array) -> jax.Array:
+            return jax.random.uniform(jax.random.fold_in(key, listener))
+
+        drawn = jax.vmap(lambda key, row: jax.vmap(lambda j: draw(key, j))(row))(self.keys(key), self.tables.listeners)
+        return (drawn < self.tables.chance) & self.tables.listening
 
     @abc.abstractmethod
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
@@ -139,11 +114,14 @@ class Peers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def push(self, x: Tree, to: jax.Array | None = None) -> tuple[Tree, jax.Array, jax.Array]:
+    def push(
+        self, x: Tree, to: jax.Array | None = None, weights: jax.Array | None = None
+    ) -> tuple[Tree, jax.Array, jax.Array]:
         """Send `x` (already divided by its sender) to one's listeners, or those where `to [C, L]` is true.
 
-        Returns the sum of what arrived `[C, ...]`, `arrived [C, D]` and `acked [C, L]`: what was not acknowledged
-        stays with its sender, so that push-sum loses no mass.
+        Returns the sum of what arrived `[C, ...]`, weighed by its receiver where `weights [C, D]` are given,
+        `arrived [C, D]` and `acked [C, L]`: what was not acknowledged stays with its sender, so that push-sum loses no
+        mass.
         """
 
     @abc.abstractmethod
@@ -186,8 +164,10 @@ class Peers(abc.ABC):
     def _charge(self, link: str, messages: jax.Array, size: int) -> None:
         """Add `messages` (0 or 1 each) of `size` bytes on a link: heard, told, up or down."""
         sent = messages.astype(jnp.uint32)
-        counts = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
-        new = {f"{link}_messages": counts[0] + sent, f"{link}_bytes": counts[1] + sent * jnp.uint32(size)}
+        count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
+        low = words[..., 0] + sent * jnp.uint32(size)
+        high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than its part went past the word
+        new = {f"{link}_messages": count + sent, f"{link}_bytes": jnp.stack([low, high], -1)}
         self._traffic = self._traffic._replace(**new)
 
     def _charge_mean(self, x: Tree, weight: jax.Array, label: jax.Array | None) -> None:
@@ -266,9 +246,3 @@ def fold_clients(
 def _column(values: jax.Array, like: jax.Array) -> jax.Array:
     """Reshape `[C]` so that it multiplies `like [C, ...]`."""
     return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))
-
-
-def _nothing_sent(tables: Tables) -> Traffic:
-    edges = jnp.zeros(tables.neighbours.shape, jnp.uint32)
-    clients = jnp.zeros(tables.ids.shape, jnp.uint32)
-    return Traffic(*[edges] * 4, *[clients] * 4)

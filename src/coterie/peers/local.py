@@ -94,8 +94,7 @@ class LocalPeers(Peers):
         if self._exact or self.clients > DENSE_LIMIT:
             start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
             return fold_slots(self._where.shape[1], self._hear(heard), used, start, self.seal), arrived
-        rows = jnp.arange(self.clients)
-        matrix = jnp.diag(kept).at[rows[:, None], self._where].add(used)
+        matrix = self._matrix(kept, used)
         mixed = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), heard)
         return jax.tree.map(lambda m, a: jnp.where(_column(sound, a), m, a), mixed, x), arrived
 
@@ -108,20 +107,31 @@ class LocalPeers(Peers):
     def _hear(self, x: Tree) -> Callable[[Any], Tree]:
         return lambda k: jax.tree.map(lambda a: a[self._where[:, k]], x)
 
-    def push(self, x: Tree, to: jax.Array | None = None) -> tuple[Tree, jax.Array, jax.Array]:
+    def push(
+        self, x: Tree, to: jax.Array | None = None, weights: jax.Array | None = None
+    ) -> tuple[Tree, jax.Array, jax.Array]:
         """See `Peers.push`."""
         tick = self._next_exchange()
         to = self.tables.listening if to is None else to & self.tables.listening
         # No client has a listener when all slots are empty; there is then no row to look into.
         sent = self.present & to[self._where, self.tables.back] if to.shape[1] else self.present
-        arrived = sent & self._delivered(tick)
+        x = self._whole(x)
+        sound = self._finite(x)  # what is not finite does not arrive, here as on a network
+        arrived = sent & self._delivered(tick) & sound[self._where]
         self._charge("heard", sent, message_bytes(x))
         self._charge("told", arrived, message_bytes(()))  # the acknowledgement
-        x = self._whole(x)
-        used = arrived.astype(jnp.float32)
-        nothing = jax.tree.map(jnp.zeros_like, x)
-        total = fold_slots(self._where.shape[1], self._hear(x), used, nothing, self.seal)
-        return total, arrived, self.tables.listening & arrived[self._hearers, self.tables.seat]
+        x = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), x)
+        used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
+        acked = self.tables.listening & arrived[self._hearers, self.tables.seat]
+        if self._exact or self.clients > DENSE_LIMIT:
+            nothing = jax.tree.map(jnp.zeros_like, x)
+            return fold_slots(self._where.shape[1], self._hear(x), used, nothing, self.seal), arrived, acked
+        matrix = self._matrix(jnp.zeros(self.clients, used.dtype), used)
+        return jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x), arrived, acked
+
+    def _matrix(self, own: jax.Array, by_slot: jax.Array) -> jax.Array:
+        """Lay weights by slot `[C, D]` and on oneself `[C]` out as a matrix over all clients."""
+        return jnp.diag(own).at[jnp.arange(self.clients)[:, None], self._where].add(by_slot)
 
     def swap(self, x: Tree) -> tuple[Tree, jax.Array]:
         """See `Peers.swap`."""

@@ -114,13 +114,16 @@ class RemotePeers(Peers):
         hear = lambda k: jax.tree.map(lambda a: a[:, k], heard)  # noqa: E731
         return fold_slots(weights.shape[1], hear, weights, start, self.seal)
 
-    def push(self, x: Tree, to: jax.Array | None = None) -> tuple[Tree, jax.Array, jax.Array]:
+    def push(
+        self, x: Tree, to: jax.Array | None = None, weights: jax.Array | None = None
+    ) -> tuple[Tree, jax.Array, jax.Array]:
         """See `Peers.push`. A receiver can only count what arrived; a simulation also counts what was lost."""
         to = self.tables.listening if to is None else to & self.tables.listening
         heard, arrived = self._slots(_copies(x, to), to, "listeners")
         self._charge("heard", arrived, message_bytes(x))
         self._charge("told", arrived, message_bytes(()))
-        total = self._fold(heard, arrived.astype(jnp.float32), jax.tree.map(jnp.zeros_like, x))
+        used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
+        total = self._fold(heard, used, jax.tree.map(jnp.zeros_like, x))
         _, acked = self._slots((), arrived, "neighbours", kind=ESSENTIAL)
         return total, arrived, acked
 

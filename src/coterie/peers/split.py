@@ -18,7 +18,7 @@ from coterie import registry
 from coterie.clients import Federation
 from coterie.errors import CoterieError
 from coterie.graph import Graph
-from coterie.peers.base import Arrivals, Traffic
+from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.pipe import PipeCarrier
 from coterie.peers.remote import Delivery, Line, RemotePeers
 from coterie.peers.tables import make_tables
@@ -119,7 +119,7 @@ def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
     models = problem.method.models(state)
     if hasattr(problem.method, "finetune"):
         models, _ = site.call("finetune", jax.random.fold_in(tune_key, problem.rounds), state)
-    models, traffics = jax.tree.map(np.asarray, (models, traffics))
+    models, traffics = jax.tree.map(np.asarray, models), [on_host(traffic) for traffic in traffics]
     return Half(site.here, models, np.stack(losses), traffics, site.line.deliveries, site.carrier.bytes)
 
 

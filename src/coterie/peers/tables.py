@@ -20,6 +20,7 @@ def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = Non
     rows = np.arange(clients)[:, None]
     order = np.full(clients, -1, np.int32)
     order[here] = np.arange(len(here), dtype=np.int32)
+    chance, schedule = _links(graph)
     found: dict[str, Any] = {
         "ids": here.astype(np.int32),
         "neighbours": graph.neighbours[here].astype(np.int32),
@@ -31,8 +32,21 @@ def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = Non
         "seat": heard.find(listeners, rows)[here],
         "weights": np.asarray(weights, dtype)[here],
         "order": order,
+        "chance": np.asarray(chance, dtype)[here],
+        "schedule": schedule[:, here],
     }
     return Tables(**found)
+
+
+def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Turn what a graph says of its links by who hears into tables by who is heard: `[K, L]` and `[T, K, L]`."""
+    listeners, listening = graph.listeners
+    seat = _Seats(graph.neighbours, graph.present, graph.clients).find(listeners, np.arange(graph.clients)[:, None])
+    chance = np.ones(listening.shape) if graph.probability is None else graph.probability[listeners, seat]
+    schedule = np.ones((0, *listening.shape), bool)
+    if graph.schedule is not None:
+        schedule = graph.schedule[:, listeners, seat] & listening
+    return np.where(listening, chance, 0.0), schedule
 
 
 class _Seats:

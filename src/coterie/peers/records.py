@@ -1,0 +1,73 @@
+"""What goes into a program and comes out of it beside a method's state: who talks to whom, what was sent, what arrived.
+
+C = clients living here, K = all clients, D = slots for the neighbours one hears, L = slots for the listeners.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["Arrivals", "Tables", "Traffic", "nothing_sent", "on_host"]
+
+
+class Tables(NamedTuple):
+    """Who may talk to whom, for the clients living here; arguments of the program, never constants.
+
+    `back[i, k]` is where i stands among the listeners of its k-th neighbour, `twin[i, k]` where it stands among that
+    neighbour's own neighbours (-1: it does not hear i), `seat[i, l]` where it stands among its l-th listener's
+    neighbours.
+    """
+
+    ids: jax.Array  # [C]
+    neighbours: jax.Array  # [C, D] ids
+    present: jax.Array  # [C, D]
+    listeners: jax.Array  # [C, L] ids
+    listening: jax.Array  # [C, L]
+    back: jax.Array  # [C, D]
+    twin: jax.Array  # [C, D]
+    seat: jax.Array  # [C, L]
+    weights: jax.Array  # [C, D] the mixing weights of the graph; a client keeps what its row lacks to one
+    chance: jax.Array  # [C, L] the probability of reaching each listener in a step; 1 where links are certain
+    schedule: jax.Array  # [T, C, L] whom one reaches in step t, t + T, ...; no rows where links are not scheduled
+    order: jax.Array  # [K] where the client with id k is stored, when all live here
+
+
+class Traffic(NamedTuple):
+    """Messages and bytes of one round: from each neighbour, to each neighbour, to and from the hub.
+
+    Inside a program bytes have one axis more, the low and the high word: a round of many exchanges passes 4 GiB.
+    `on_host` makes one number of the two.
+    """
+
+    heard_messages: jax.Array  # [C, D]
+    heard_bytes: jax.Array
+    told_messages: jax.Array  # [C, D]
+    told_bytes: jax.Array
+    up_messages: jax.Array  # [C]
+    up_bytes: jax.Array
+    down_messages: jax.Array  # [C]
+    down_bytes: jax.Array
+
+
+class Arrivals(NamedTuple):
+    """Which messages of a round arrived, one row an exchange: a recorded loss that a simulation can repeat."""
+
+    edges: jax.Array  # [T, C, D]
+    up: jax.Array  # [T, C]
+    down: jax.Array  # [T, C]
+
+
+def nothing_sent(tables: Tables) -> Traffic:
+    """Return the counters at the start of a round."""
+    edges, clients = tables.neighbours.shape, tables.ids.shape
+    shapes = [shape for where in (edges, edges, clients, clients) for shape in (where, (*where, 2))]
+    return Traffic(*(jnp.zeros(shape, jnp.uint32) for shape in shapes))
+
+
+def on_host(traffic: Traffic) -> Traffic:
+    """Copy what was sent to the host, as 64-bit numbers."""
+    found: dict[str, Any] = {name: np.asarray(value).astype(np.int64) for name, value in traffic._asdict().items()}
+    words = {name: a[..., 0] + (a[..., 1] << 32) for name, a in found.items() if name.endswith("bytes")}
+    return Traffic(**(found | words))
