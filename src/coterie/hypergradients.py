@@ -1,0 +1,250 @@
+"""Four estimates of how each client's outer cost depends on its personal parameters, over a network and its verbs.
+
+The problem (P1, eq. 1-4): clients with personal lambda_i agree on x* = argmin_x sum_k f_k(x, lambda_k), and want to
+lower sum_s F_s(x*, lambda_s). With H_i, C_i = d2 f_i / dx dx, d2 f_i / dlambda dx (rows of C are those of lambda),
+
+    d_lambda_i F = d_lambda F_i - C_i q,   q = (sum_k H_k)^-1 sum_s d_x F_s.
+
+- `hgp`: hyper-gradient push (P1, Algorithm 2), unbiased for the gradient of the fixed point of stochastic gradient push
+  with learning rate `damping`, which is not the gradient above but near it (off by about the learning rate); noisy.
+- `neumann`: q = damping * sum_m (I - damping Hbar)^m ubar, averages by `gossip` steps of push-sum (arXiv 2210.02129);
+  as exact as the averages: with gossip = 1 it is badly off, with 5 to 10 not.
+- `tracking`: push-DIGing (Nedic, Olshevsky, Shi 2017) on the quadratic whose minimum is q; exact in the limit.
+- `local`: d_lambda F_i alone, as if x did not depend on lambda; no message.
+
+Signatures (C clients living here; x, lam, data are trees of arrays `[C, ...]`; all pure, for use inside a round):
+
+    inner(x, lam, data, key) -> number           one client's f_i; key is fresh in each iteration (for a minibatch)
+    outer(x, lam, data) -> number                one client's F_i
+    estimate(peers, inner, outer, x, lam, data, key, settings, statistics=None, step=0) -> Hypergradient
+    Settings(estimator, depth, damping, gossip=5, order="before")
+    Statistics(sent [C, L], kept [C], heard [C, D], weight [C])          only `hgp` needs them
+    Hypergradient(value: a tree like lam, first [C], last [C])
+    products(inner, x, lam, data, key, a) -> (H a, C a)                  one client; one vjp of the gradient
+    safe_damping(peers, inner, x, lam, data, key) -> number              1 / the largest curvature of any client
+
+Each iteration costs one Hessian-vector product a client: both Jacobian products come from one vjp of the gradient in
+(x, lambda). No Hessian is ever formed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie import tree
+from coterie.peers.base import Peers
+from coterie.pushsum import Mass, push_step, ratio, start
+
+__all__ = ["Hypergradient", "Settings", "Statistics", "estimate", "products", "safe_damping"]
+
+Tree = Any
+Inner = Callable[[Tree, Tree, Tree, jax.Array], jax.Array]
+Outer = Callable[[Tree, Tree, Tree], jax.Array]
+POWER_STEPS = 15  # of the power iteration: the largest curvature to within a tenth, where a factor of two matters
+
+
+class Settings(NamedTuple):
+    """How to estimate. `damping` may be traced; the others shape the program.
+
+    Attributes:
+        estimator: `hgp`, `neumann`, `tracking` or `local`.
+        depth: how many iterations (M), each of one Hessian-vector product.
+        damping: the step of the iteration; for `hgp` the learning rate with which x was found.
+        gossip: push-sum steps for each average of `neumann` (S).
+        order: of stochastic gradient push, for `hgp`: `before` (gradient step, then communication), `after` (the same
+            sequence, seen half a step later) or `mixed` (z <- P z - lr g(z / w), which P1's program runs).
+    """
+
+    estimator: str
+    depth: int
+    damping: Any
+    gossip: int = 5
+    order: str = "before"
+
+
+class Statistics(NamedTuple):
+    """What `hgp` knows of the network, expected or counted; who is heard must be who hears, slot by slot."""
+
+    sent: jax.Array  # [C, L] the part of what a client holds that goes to each listener, on average over steps
+    kept: jax.Array  # [C] the part it keeps
+    heard: jax.Array  # [C, D] how often each neighbour's message arrives
+    weight: jax.Array  # [C] the push-sum weight, on average
+
+
+class Hypergradient(NamedTuple):
+    """The estimate, and how far the iteration was from its end: the size of what drives it, which tends to zero."""
+
+    value: Tree  # [C, ...], like lambda
+    first: jax.Array  # [C] that size at the start
+    last: jax.Array  # [C] and after the last iteration
+
+
+class _Local(NamedTuple):
+    """What each client can compute alone."""
+
+    peers: Peers
+    jacobians: Callable[[Any, Tree], tuple[Tree, Tree]]  # (iteration, a) -> (H_i a_i, C_i a_i) for all clients
+    links: Callable[[Any], jax.Array]  # network step -> whom each client reaches
+    slope: Tree  # d_x F_i
+    direct: Tree  # d_lambda F_i
+
+
+def products(inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array, a: Tree) -> tuple[Tree, Tree]:
+    """Return one client's (H a, C a), from one vjp of the gradient of its inner loss in (x, lambda)."""
+
+    def gradient(x: Tree, lam: Tree) -> Tree:
+        return jax.grad(inner)(x, lam, data, key)
+
+    _, back = jax.vjp(gradient, x, lam)
+    return back(a)
+
+
+def estimate(
+    peers: Peers,
+    inner: Inner,
+    outer: Outer,
+    x: Tree,
+    lam: Tree,
+    data: Tree,
+    key: jax.Array,
+    settings: Settings,
+    statistics: Statistics | None = None,
+    step: Any = 0,
+) -> Hypergradient:
+    """Estimate d_lambda_i sum_s F_s for each client; a pure function of arrays, without checks on the host.
+
+    Args:
+        peers: the verbs; their links may be random or scheduled.
+        inner: one client's inner loss f_i(x, lambda_i, data_i, key).
+        outer: one client's outer cost F_i(x, lambda_i, data_i).
+        x: each client's present solution of the inner problem, `[C, ...]`.
+        lam: each client's personal parameters, `[C, ...]`.
+        data: each client's data, `[C, ...]`.
+        key: of the links and of the minibatches.
+        settings: which estimator, and its numbers.
+        statistics: of the network, for `hgp`.
+        step: the number of the first network step, for scheduled links.
+    """
+    slope, direct = peers.each(jax.grad(outer, argnums=(0, 1)), x, lam, data)
+    if settings.estimator == "local" or settings.depth == 0:
+        nothing = jnp.zeros(peers.ids.shape[0], peers.weights.dtype)
+        return Hypergradient(direct, nothing, nothing)
+    link_key, batch_key = jax.random.split(key)
+
+    def jacobians(m: Any, a: Tree) -> tuple[Tree, Tree]:
+        keys = peers.keys(jax.random.fold_in(batch_key, m))
+        return peers.each(lambda *one: products(inner, *one), x, lam, data, keys, a)
+
+    def links(t: Any) -> jax.Array:
+        return peers.links(jax.random.fold_in(link_key, t), step + t)
+
+    local = _Local(peers, jacobians, links, slope, direct)
+    if settings.estimator == "hgp":
+        if statistics is None:
+            raise ValueError("hgp needs the statistics of the network")
+        return _hgp(local, settings, statistics)
+    return {"neumann": _neumann, "tracking": _tracking}[settings.estimator](local, settings)
+
+
+def _hgp(local: _Local, settings: Settings, statistics: Statistics) -> Hypergradient:
+    """P1, Algorithm 2; with order `mixed` what the authors' program runs."""
+    peers, rate = local.peers, settings.damping
+    # A receiver weighs u_j by pbar_ij / dbar_ji: on average it then hears pbar_ij u_j, the transpose of the mixing.
+    heard = peers.present & (statistics.heard > 0)
+    weights = jnp.where(heard, statistics.sent / jnp.where(heard, statistics.heard, 1), 0)
+
+    def collect(m: Any, u: Tree) -> Tree:
+        received, _, _ = peers.push(u, local.links(m), weights)
+        return tree.plus(peers.seal(_times(statistics.kept, u)), received)
+
+    def iterate(m: Any, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        u, v = carry
+        collected = collect(m, u)
+        at = u if settings.order == "mixed" else collected
+        curved, crossed = local.jacobians(m, at)
+        v = tree.minus(v, peers.seal(tree.scale(rate, crossed)))  # v_i -= gamma C_i a_i
+        u = tree.minus(collected, peers.seal(_times(rate / statistics.weight, curved)))  # u_i = a_i - gamma/w_i H_i a_i
+        return u, v
+
+    first = _times(1 / statistics.weight, local.slope)  # (1 / w_i*) d_x F_i
+    u, v = peers.loop(settings.depth, iterate, (first, local.direct))
+    return Hypergradient(v, _sizes(peers, first), _sizes(peers, u))
+
+
+def _neumann(local: _Local, settings: Settings) -> Hypergradient:
+    """Push-sum Neumann (arXiv 2210.02129): sum the series with averages of S push-sum steps."""
+    peers, damping = local.peers, settings.damping
+
+    def average(m: Any, u: Tree) -> Tree:
+        def gossip(s: Any, mass: Mass) -> Mass:
+            return push_step(peers, mass, local.links(m * settings.gossip + s))[0]
+
+        return ratio(peers.loop(settings.gossip, gossip, start(peers, u)))  # weights start at one in every average
+
+    def iterate(m: Any, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+        u, v = carry
+        y = average(m, u)
+        curved, crossed = local.jacobians(m, y)
+        v = tree.minus(v, peers.seal(tree.scale(damping, crossed)))  # v_i -= alpha C_i y_i
+        return tree.minus(y, peers.seal(tree.scale(damping, curved))), v  # u_i = y_i - alpha H_i y_i
+
+    u, v = peers.loop(settings.depth, iterate, (local.slope, local.direct))
+    return Hypergradient(v, _sizes(peers, local.slope), _sizes(peers, u))
+
+
+def _tracking(local: _Local, settings: Settings) -> Hypergradient:
+    """Push-DIGing on 1/2 q' Hbar q - ubar' q: u <- P(u - a y), w <- P w, q = u / w, y <- P y + G(q) - G(q before)."""
+    peers, damping = local.peers, settings.damping
+
+    def iterate(m: Any, carry: tuple) -> tuple:
+        mass, y, before, _ = carry
+        stepped = tree.minus(mass.value, peers.seal(tree.scale(damping, y)))
+        # One message carries the solution, the tracked gradient and the weight.
+        ((solution, tracked), weight), _ = push_step(peers, Mass((stepped, y), mass.weight), local.links(m))
+        mass = Mass(solution, weight)
+        curved, crossed = local.jacobians(m, ratio(mass))
+        now = tree.minus(curved, local.slope)  # G_i(q) = H_i q - d_x F_i
+        return mass, tree.plus(tracked, tree.minus(now, before)), now, crossed
+
+    nothing = jax.tree.map(jnp.zeros_like, (local.slope, local.direct))
+    first = tree.scale(-1, local.slope)  # G_i(0)
+    _, y, _, crossed = peers.loop(settings.depth, iterate, (start(peers, nothing[0]), first, first, nothing[1]))
+    return Hypergradient(tree.minus(local.direct, crossed), _sizes(peers, first), _sizes(peers, y))
+
+
+def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
+    """Return 1 / the largest curvature of any client's inner loss, by power iteration; every client hears the same.
+
+    The average curves no more than the most curved client, so that the series converges: it would up to twice this.
+    """
+
+    def curvature(x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
+        def apply(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
+            a, _ = carry
+            curved, _ = products(inner, x, lam, data, key, a)
+            size = _norm(curved)
+            return jax.tree.map(lambda c: c / jnp.maximum(size, 1e-30).astype(c.dtype), curved), size
+
+        leaves, structure = jax.tree.flatten(x)
+        keys = jax.random.split(key, len(leaves))
+        a = structure.unflatten([jax.random.normal(k, b.shape, b.dtype) for k, b in zip(keys, leaves, strict=True)])
+        a = tree.scale(1 / _norm(a), a)
+        return jax.lax.fori_loop(0, POWER_STEPS, apply, (a, _norm(a)))[1]
+
+    largest, arrived = peers.share(peers.each(curvature, x, lam, data, peers.keys(key)), certain=True)
+    return 1 / jnp.max(jnp.where(arrived, largest, 0))
+
+
+def _times(factor: jax.Array, x: Tree) -> Tree:
+    """Multiply each client's part of x by its own number, `factor [C]`."""
+    return jax.tree.map(lambda a: factor.reshape(factor.shape + (1,) * (a.ndim - 1)).astype(a.dtype) * a, x)
+
+
+def _norm(x: Tree) -> jax.Array:
+    return jnp.sqrt(sum(jnp.vdot(a, a).real for a in jax.tree.leaves(x)))
+
+
+def _sizes(peers: Peers, x: Tree) -> jax.Array:
+    return peers.each(_norm, x).astype(peers.weights.dtype)
