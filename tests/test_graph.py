@@ -174,7 +174,9 @@ def test_topologies_equal_those_of_networkx(topology, clients, reference):
 @pytest.mark.parametrize("row", registry.GRAPHS, ids=lambda row: row.name)
 def test_every_registered_graph_builds(row, tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n1 2\n")
-    options = {"path": str(tmp_path / "edges.txt")} if row.name == "edges" else {}
+    np.save(tmp_path / "links.npy", np.ones((2, 12, 12)))
+    files = {"edges": "edges.txt", "time-varying": "links.npy"}
+    options = {"path": str(tmp_path / files[row.name])} if row.name in files else {}
     graph = registry.load("graphs", row.name)(**options).build(12, 0)
     assert graph.clients == 12
     assert graph.symmetric

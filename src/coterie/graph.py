@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.links import checked_probability, checked_schedule, square_matrices
 
 __all__ = ["Graph", "require_connected"]
 
@@ -30,8 +31,8 @@ class Graph:
     Attributes:
         neighbours: `[K, D]` int32, in id order; an unused slot holds i itself.
         present: `[K, D]` bool, false for an unused slot.
-        probability: `[K, D]` with which a message from each slot is sent in a step, or None: links are certain. Methods
-            that push (`sgp`, `pdbo-mtl`) run on such networks.
+        probability: `[K, D]` in (0, 1]: with it a message from each slot is sent in a step, drawn anew in every step;
+            None where links are certain. Methods that push (`sgp`, `pdbo-mtl`) run on such networks.
         schedule: `[T, K, D]` bool, the links of step t, t + T, ...: a network that changes as the user says.
     """
 
@@ -59,6 +60,12 @@ class Graph:
         neighbours.flags.writeable = present.flags.writeable = False  # the cached transpose relies on them
         object.__setattr__(self, "neighbours", neighbours)
         object.__setattr__(self, "present", present)
+        if self.probability is not None and self.schedule is not None:
+            raise CoterieError("a graph has links with a probability or links with a schedule, not both")
+        if self.probability is not None:
+            object.__setattr__(self, "probability", checked_probability(self.probability, neighbours, present))
+        if self.schedule is not None:
+            object.__setattr__(self, "schedule", checked_schedule(self.schedule, neighbours, present))
 
     @classmethod
     def from_edges(cls, hearing: Any, heard: Any, clients: int) -> "Graph":
@@ -89,6 +96,20 @@ class Graph:
         return cls.from_edges(rows, columns, sparse.shape[0])
 
     @classmethod
+    def from_probabilities(cls, matrix: Any) -> "Graph":
+        """Build a random directed network: `matrix[i, j]` is the chance that client i hears client j in a step."""
+        chance = square_matrices(matrix, 2, "probabilities")
+        graph = cls.from_adjacency(chance)
+        return dataclasses.replace(graph, probability=np.take_along_axis(chance, graph.neighbours, 1))
+
+    @classmethod
+    def from_schedule(cls, matrices: Any) -> "Graph":
+        """Build a network that changes: client i hears client j in steps t, t + T, ... where `matrices[t, i, j]`."""
+        live = square_matrices(matrices, 3, "the matrices of a schedule") != 0
+        graph = cls.from_adjacency(live.any(0))
+        return dataclasses.replace(graph, schedule=np.take_along_axis(live, graph.neighbours[None], 2))
+
+    @classmethod
     def from_networkx(cls, graph: Any) -> "Graph":
         """Build from a NetworkX graph, its nodes in sorted order (as integers where all are); u -> v: v hears u."""
         nodes = _in_order(list(graph.nodes))
@@ -113,6 +134,8 @@ class Graph:
 
     def keep(self, kept: np.ndarray) -> tuple["Graph", np.ndarray]:
         """Drop the slots where `kept [K, D]` is false; returns the smaller graph and which old slot each one was."""
+        if not self.certain:
+            raise CoterieError("a network with random or scheduled links keeps all of them; use one with certain links")
         kept = np.asarray(kept) & self.present
         graph = Graph.from_edges(np.nonzero(kept)[0], self.neighbours[kept], self.clients)
         order = np.argsort(~kept, axis=1, kind="stable")  # kept slots first, still in id order
@@ -122,6 +145,11 @@ class Graph:
     def clients(self) -> int:
         """K, the number of clients."""
         return len(self.neighbours)
+
+    @property
+    def certain(self) -> bool:
+        """Whether every link is there in every step."""
+        return self.probability is None and self.schedule is None
 
     @cached_property
     def degree(self) -> np.ndarray:
@@ -249,7 +277,9 @@ def require_connected(graph: Graph, method: str) -> None:
             f"{method} needs a connected graph, but this one has no edges; choose one, such as graph = ring"
         )
     strongly = "" if graph.symmetric else "strongly "
+    unheard = np.flatnonzero(~graph.listeners[1].any(1))
+    example = "" if strongly == "" or unheard.size == 0 else f" (client {unheard[0]} is never heard)"
     raise CoterieError(
-        f"{method} needs a {strongly}connected graph, but this one falls into {graph.components} components; "
+        f"{method} needs a {strongly}connected graph, but this one falls into {graph.components} components{example}; "
         "join them with more edges, or choose another graph, such as ring"
     )

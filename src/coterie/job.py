@@ -123,6 +123,13 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
     rule = "metropolis" if isinstance(part, Graph) else part.common.weights
     return graph, MIXING[rule](graph)[0]
 
+    if getattr(method, "random_links", False):  # what is pushed is weighed by its sender: any direction will do
+        return graph, np.zeros(graph.present.shape)
+    if not graph.certain:
+        raise CoterieError(
+            f"graph: {type(method).__name__} needs links that are there in every step; choose another graph, such as "
+            "exponential, or a method that pushes, such as sgp"
+        )
 
 def precision(name: str) -> contextlib.AbstractContextManager:
     """Return the scope in which arrays keep the asked precision."""
@@ -155,7 +162,8 @@ def _graph_part(graph: Any) -> Any:
 
 
 def _about_graph(graph: Graph) -> dict[str, Any]:
-    digest = hashlib.sha256(graph.neighbours.tobytes() + graph.present.tobytes()).hexdigest()
+    tables = (graph.neighbours, graph.present, graph.probability, graph.schedule)
+    digest = hashlib.sha256(b"".join(table.tobytes() for table in tables if table is not None)).hexdigest()
     return {"name": "given", "edges": graph.edges(), "digest": digest[:16]}
 
 

@@ -183,7 +183,8 @@ GRAPHS = [
     Row(
         "auto",
         "coterie.topologies:Auto",
-        "what suits the method: complete where it learns whom to hear, else exponential",
+        "what suits the method: complete where it learns whom to hear, random-directed where it pushes, "
+        "else exponential",
     ),
     Row("complete", "coterie.topologies:Complete", "everyone hears everyone"),
     Row("ring", "coterie.topologies:Ring", "each client hears the ones beside it"),
@@ -221,6 +222,13 @@ def rows(kind: str) -> list[Row]:
     if kind not in KINDS:
         raise CoterieError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}{nearest(kind, KINDS)}")
     offered = importlib.metadata.entry_points(group=f"coterie.{kind}")
+    Row(
+        "random-directed",
+        "coterie.networks:RandomDirected",
+        "every ordered pair has its own probability; links are drawn anew in every step",
+        "Terashita and Hara 2023",
+    ),
+    Row("time-varying", "coterie.networks:TimeVarying", "a sequence of directed graphs of yours, from a file"),
     return KINDS[kind] + [Row(point.name, point.value, "from an installed package") for point in offered]
 
 
