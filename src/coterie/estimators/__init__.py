@@ -1,5 +1,13 @@
-"""Estimators for rows that belong to known groups, in scikit-learn's way; NumPy, SciPy and scikit-learn are enough."""
+"""Estimators for rows that belong to known groups, in scikit-learn's way; NumPy, SciPy and scikit-learn are enough.
+
+from coterie.estimators import HierarchicalLinearRegression
+
+model = HierarchicalLinearRegression(groups="school", within="district", random="intercept").fit(frame, y)
+print(model.summary())
+model.predict(frame)      # every school's own model; a new school gets its district's
+"""
 
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.linear import HierarchicalLinearRegression
 
-__all__ = ["InvalidData"]
+__all__ = ["HierarchicalLinearRegression", "InvalidData"]

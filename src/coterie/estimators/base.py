@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from coterie.estimators.grouping import UNSEEN, InvalidData, Nesting, encode, lookup
 
-__all__ = ["INTERCEPT", "GroupedEstimator", "Rows"]
+__all__ = ["INTERCEPT", "GroupedEstimator", "GroupedRegressor", "Rows"]
 
 INTERCEPT = "intercept"
 _PER_ROW = {"groups": True, "within": True, "offset": True, "clients": True, "clusters": True}
@@ -220,6 +220,39 @@ class GroupedEstimator(BaseEstimator):
             name = self._coefficient_names()[column + int(self.fit_intercept)]
             beside = "is constant, which the intercept already is" if self.fit_intercept else "is always 0"
             raise InvalidData(f"X: feature {name!r} {beside}; leave it out")
+
+
+class GroupedRegressor(RegressorMixin, GroupedEstimator):
+    """A regressor whose prediction is the linear predictor."""
+
+    def predict(
+        self,
+        X: Any,
+        groups: Any = None,
+        within: Any = None,
+        offset: Any = None,
+        clients: Any = None,
+        clusters: Any = None,
+    ) -> Any:
+        """Return the prediction of every row; see `fit` for the arguments."""
+        return self._linear(self._read_predict(X, groups, within, offset, clients, clusters))
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        within: Any = None,
+        offset: Any = None,
+        clients: Any = None,
+        clusters: Any = None,
+    ) -> float:
+        """Return the coefficient of determination of the predictions."""
+        from sklearn.metrics import r2_score
+
+        predicted = self.predict(X, groups=groups, within=within, offset=offset, clients=clients, clusters=clusters)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))
 
 
 def _either(name: str, value: Any, synonym: str, other: Any) -> Any:

@@ -7,9 +7,9 @@ for group i in district j, with noise of variance s2 and a flat prior on beta; `
 zero where a coefficient does not vary. Upward, the random coefficients are absorbed one at a time, a Schur complement
 each: with V = I + r z z' the moments z_a' V^-1 z_b are m_ab - r m_ak m_kb / (1 + r m_kk), and det V = 1 + r m_kk. That
 needs no inverse of a block, allows r = 0, and a random intercept costs one step. Groups are then summed into districts,
-districts absorbed likewise and summed, and beta solves the p x p system that is left. Downward, s = Z' V^-1 (y - X beta)
-gives v_j = within * s_j, and the same for u_i. The cost is linear in the number of groups, and no Python loop runs over
-them.
+districts absorbed likewise and summed, and beta solves the p x p system that is left. Downward,
+s_j = Z' V^-1 (y - X beta) gives v_j = within * s_j, and the same for u_i. The cost is linear in the number of groups,
+and no Python loop runs over them.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import numpy as np
 
 from coterie.estimators.grouping import InvalidData
 
-__all__ = ["Solution", "Tree", "solve"]
+__all__ = ["Absorbed", "Solution", "Tree", "absorb", "finish", "solve"]
 
 _BLOCK = 2048  # groups at a time: their moments stay in the processor's cache
 
@@ -102,12 +102,28 @@ class Solution:
         return group, within, square, top_square
 
 
+@dataclass(frozen=True)
+class Absorbed:
+    """The moments after the groups' random coefficients were absorbed: what depends on the groups' ratios alone."""
+
+    ratio: np.ndarray  # [random]
+    schur: np.ndarray  # [random, p + 1, groups]
+    totals: np.ndarray  # [p + 1, p + 1, districts]
+    log_determinant: float
+    random: np.ndarray
+    tree: Tree
+
+
 def solve(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray, within: np.ndarray) -> Solution:
     """Solve for all coefficients; moments [p + 1, p + 1, groups] are in the tree's order, ratios [random]."""
-    size = len(moments) - 1
-    districts = len(tree.starts)
-    schur = np.empty((len(random), size + 1, moments.shape[2]))
-    totals = np.zeros((size + 1, size + 1, districts))
+    return finish(absorb(moments, tree, random, group), within)
+
+
+def absorb(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray) -> Absorbed:
+    """Absorb the groups' random coefficients and sum the groups into districts."""
+    size = len(moments)
+    schur = np.empty((len(random), size, moments.shape[2]))
+    totals = np.zeros((size, size, len(tree.starts)))
     log_determinant = 0.0
     for start in range(0, moments.shape[2], _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -115,7 +131,14 @@ def solve(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray
         log_determinant += _absorb(part, random, group)
         schur[:, :, block] = part[random]
         _add_by_district(totals, part, tree.district[block])
-    log_determinant += _absorb(totals, random, within)
+    return Absorbed(group, schur, totals, log_determinant, random, tree)
+
+
+def finish(absorbed: Absorbed, within: np.ndarray) -> Solution:
+    """Absorb the districts' random coefficients, solve for beta, and go down again."""
+    random, tree, totals = absorbed.random, absorbed.tree, absorbed.totals.copy()
+    size, districts = len(totals) - 1, len(tree.starts)
+    log_determinant = absorbed.log_determinant + _absorb(totals, random, within)
     total = totals.sum(axis=2)
     try:
         factor = np.linalg.cholesky(total[:size, :size])
@@ -126,12 +149,12 @@ def solve(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray
     beta = covariance @ total[:size, size]
     log_determinant += 2.0 * float(np.log(np.diag(factor)).sum())
     squares = float(total[size, size] - total[:size, size] @ beta)
-    top = _level(within, totals[random], np.broadcast_to(beta[:, None], (size, districts)))
     means = np.repeat(beta[:, None], districts, axis=1)
+    top = _level(within, totals[random], means)
     means[random] += within[:, None] * top.residual
-    theta = means[:, tree.district] if districts > 1 else np.repeat(means, moments.shape[2], axis=1)
-    bottom = _level(group, schur, theta)
-    theta[random] += group[:, None] * bottom.residual
+    theta = means[:, tree.district]
+    bottom = _level(absorbed.ratio, absorbed.schur, theta)
+    theta[random] += absorbed.ratio[:, None] * bottom.residual
     return Solution(beta, means, theta, covariance, squares, log_determinant, random, bottom, top, tree)
 
 

@@ -1,0 +1,301 @@
+"""Linear regression with a model for every group, each borrowing strength from its district and from all.
+
+The model is (5.2) of "Personalized Federated Learning with Multiple Known Clusters", which is the mixed model of the
+statisticians (E3.14: the two answers are equal for any design): exact, in one round, from the sums of products of each
+group. Variances are given, or estimated by REML; the answers then agree with lme4's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from coterie.estimators.base import GroupedRegressor, Rows
+from coterie.estimators.blocks import Solution, Tree, solve
+from coterie.estimators.grouping import UNSEEN, InvalidData
+from coterie.estimators.moments import group_moments, message_size, pack, unpack
+from coterie.estimators.reml import Problem, Variances, restricted_likelihood
+from coterie.estimators.summary import Summary, summarise
+
+__all__ = ["HierarchicalLinearRegression"]
+
+_ROWS = 4096  # rows at a time where every row has a covariance of its own
+_DEPENDENT = 1e-12  # smallest eigenvalue, of a correlation matrix, that still determines the coefficients
+
+Variance = float | Sequence[float] | Mapping[str, float] | None
+
+
+class HierarchicalLinearRegression(GroupedRegressor):
+    """Linear regression for rows in groups (schools), which may lie in districts.
+
+    The coefficients of a group are theta_i = w_j + u_i and those of its district w_j = beta + v_j. What varies, and by
+    how much, says how far a group is drawn to its district, and that to all.
+
+    Args:
+        groups: column of X with each row's group; None: the array `groups` of `fit` (none there: one group).
+        within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts).
+        random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"].
+        covariance: "diagonal": each coefficient has its own variance at each level, so that a feature's unit does not
+            matter; "isotropic": one variance a level for all coefficients.
+        fit_intercept: whether there is an intercept.
+        residual_variance: variance of the noise; None: estimated by REML.
+        group_variance: variance between the groups of a district: a number, one for each random coefficient, or a
+            mapping from their names; None: estimated by REML.
+        within_variance: variance between districts, likewise.
+        offset: column of X that is added to the linear predictor with coefficient 1, such as another model's
+            out-of-fold prediction; None: the array `offset` of `fit` (none there: none).
+        federated: fit from the groups' messages alone, which are p(p+1)/2 + p numbers (and y'y, where a variance is
+            estimated) for p coefficients. The result is the same; `ledger_` says what was sent.
+
+    `clients` and `clusters` are accepted in place of the arrays `groups` and `within`.
+
+    Attributes:
+        groups_, within_: labels of groups and districts; `group_within_` is the position of each group's district.
+        coef_, intercept_: [groups, features] and [groups].
+        within_coef_, within_intercept_: the same for districts, or None.
+        global_coef_, global_intercept_: beta.
+        variance_components_: "residual", and "group" and "within" as mappings from the names of coefficients.
+        log_likelihood_: the restricted one; None where all variances were given.
+        statistics_: the groups' messages.
+        ledger_: with `federated`, the bytes sent; otherwise None.
+
+    Example:
+        >>> from coterie.estimators import HierarchicalLinearRegression
+        >>> X, y = [[1.0], [1.0], [1.0], [1.0]], [1.0, 2.0, 5.0, 8.0]
+        >>> model = HierarchicalLinearRegression(
+        ...     fit_intercept=False, residual_variance=1, group_variance=1, within_variance=1
+        ... )
+        >>> model.fit(X, y, groups=["a", "b", "c", "d"], within=[1, 1, 2, 2]).coef_.ravel().round(3).tolist()
+        [1.875, 2.375, 5.125, 6.625]
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        within: Any = None,
+        random: str | Sequence[str] = "all",
+        covariance: str = "diagonal",
+        fit_intercept: bool = True,
+        residual_variance: float | None = None,
+        group_variance: Variance = None,
+        within_variance: Variance = None,
+        offset: Any = None,
+        federated: bool = False,
+    ) -> None:
+        self.groups = groups
+        self.within = within
+        self.random = random
+        self.covariance = covariance
+        self.fit_intercept = fit_intercept
+        self.residual_variance = residual_variance
+        self.group_variance = group_variance
+        self.within_variance = within_variance
+        self.offset = offset
+        self.federated = federated
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        within: Any = None,
+        offset: Any = None,
+        clients: Any = None,
+        clusters: Any = None,
+    ) -> "HierarchicalLinearRegression":
+        """Fit to rows X [n, features] and y [n]; groups, within and offset are arrays of n, or columns of X by name."""
+        rows = self._read_fit(X, y, groups, within, offset, clients, clusters)
+        self._fit_statistics(*self._statistics(rows))
+        return self
+
+    def predict(
+        self,
+        X: Any,
+        groups: Any = None,
+        within: Any = None,
+        offset: Any = None,
+        clients: Any = None,
+        clusters: Any = None,
+        return_std: bool = False,
+    ) -> Any:
+        """Return predictions; a group that is new gets its district's model, or the global one.
+
+        With return_std, also the standard deviation of a new observation, given the variances: that of the
+        coefficients, of the noise, and of the deviation of a group or a district that is new.
+        """
+        rows = self._read_predict(X, groups, within, offset, clients, clusters)
+        predicted = self._linear(rows)
+        return (predicted, np.sqrt(self._variance(rows))) if return_std else predicted
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Return global coefficients with standard errors and intervals, variances, and intraclass correlations."""
+        check_is_fitted(self)
+        return summarise(self, level)
+
+    def plot_shrinkage(self, coefficient: str | None = None) -> Any:
+        """Return a Plotly figure: each group's own estimate of a coefficient against the one it got here."""
+        from coterie.estimators.plot import plot_shrinkage
+
+        check_is_fitted(self)
+        return plot_shrinkage(self, coefficient)
+
+    # -- from rows to statistics ------------------------------------------------------------------------------------
+
+    def _statistics(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return moments and numbers of rows of the groups; if federated, by way of their messages."""
+        assert rows.target is not None
+        response = rows.target if rows.offset is None else rows.target - rows.offset
+        groups = len(self.groups_)
+        moments = group_moments(rows.features, response, rows.group, groups, self.fit_intercept)
+        counts = np.bincount(rows.group, minlength=groups).astype(np.float64)
+        estimated = self._estimated()
+        self.statistics_ = pack(moments, counts, estimated, self.fit_intercept)
+        self.ledger_ = None
+        if self.federated:
+            width = len(moments) - 1
+            moments, counts = unpack(self.statistics_, width, estimated, self.fit_intercept)
+            up = message_size(width, estimated, self.fit_intercept) * self.statistics_.itemsize
+            down = width * self.statistics_.itemsize  # its coefficients
+            self.ledger_ = {
+                "rounds": 1,
+                "bytes_up_per_group": up,
+                "bytes_down_per_group": down,
+                "bytes_up": up * groups,
+                "bytes_down": down * groups,
+            }
+        return moments, counts
+
+    def _estimated(self) -> bool:
+        given = [self.residual_variance, self.group_variance]
+        return any(
+            variance is None for variance in [*given, *([self.within_variance] if self.within_ is not None else [])]
+        )
+
+    # -- from statistics to coefficients ----------------------------------------------------------------------------
+
+    def _fit_statistics(self, moments: np.ndarray, counts: np.ndarray) -> None:
+        random = self._random_columns()
+        if self.covariance not in ("diagonal", "isotropic"):
+            raise InvalidData(f'covariance: must be "diagonal" or "isotropic", not {self.covariance!r}')
+        tree = Tree.of(self._nesting.district)
+        scale = self._scale(moments, counts)
+        moments = _rescale(moments[:, :, tree.order], scale)
+        self._refuse_dependent(moments.sum(axis=2))
+        squared = scale[random] ** 2
+        problem = Problem(
+            moments,
+            counts[tree.order],
+            tree,
+            random,
+            self._residual(),
+            self._given("group_variance", random, squared, len(self.groups_)),
+            self._given("within_variance", random, squared, len(tree.starts)),
+            scale[random] / scale.max() if self.covariance == "isotropic" else None,
+        )
+        variances, solution, likelihood = self._solve(problem)
+        self.log_likelihood_ = None if likelihood is None else likelihood - float(np.log(scale).sum())
+        self._keep(solution, variances, scale)
+
+    def _solve(self, problem: Problem) -> tuple[Variances, Solution, float | None]:
+        return restricted_likelihood(problem)
+
+    def _keep(self, solution: Solution, variances: Variances, scale: np.ndarray) -> None:
+        """Store what was learned, in the features' own units."""
+        theta = np.empty_like(solution.theta)
+        theta[:, solution.tree.order] = solution.theta
+        column = scale[:, None]
+        self._set_coefficients((theta / column).T, (solution.within / column).T, solution.beta / scale)
+        self._scale_, self._variances_ = scale, variances
+        self.global_covariance_ = variances.residual * solution.covariance / np.outer(scale, scale)
+        names = np.array(self._coefficient_names(), dtype=object)[solution.random]
+        squared = scale[solution.random] ** 2
+        self.variance_components_: dict[str, Any] = {
+            "residual": float(variances.residual),
+            "group": dict(zip(names, (variances.group / squared).tolist(), strict=True)),
+        }
+        if self.within_ is not None:
+            self.variance_components_["within"] = dict(zip(names, (variances.within / squared).tolist(), strict=True))
+
+    def _scale(self, moments: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return each column's root mean square, the unit of the search; up to a factor where rows were not counted."""
+        squares = np.einsum("aai->a", moments)[:-1]
+        rows = counts.sum() if self._estimated() else squares.max()
+        return np.sqrt(squares / rows)
+
+    def _refuse_dependent(self, total: np.ndarray) -> None:
+        """Say which features depend on each other: beta is not determined then."""
+        size = len(total) - 1
+        length = np.sqrt(np.diag(total)[:size])
+        values, vectors = np.linalg.eigh(total[:size, :size] / np.outer(length, length))
+        if values[0] > _DEPENDENT * size:
+            return
+        names = np.array(self._coefficient_names(), dtype=object)[np.abs(vectors[:, 0]) > 0.1]
+        raise InvalidData(
+            f"X: {', '.join(names)} depend on each other, or there are too few rows for so many features; "
+            "leave one out (or centre it, if its mean is far larger than its spread)"
+        )
+
+    def _residual(self) -> float | None:
+        if self.residual_variance is None:
+            return None
+        value = float(self.residual_variance)
+        if not (np.isfinite(value) and value > 0):
+            raise InvalidData(f"residual_variance: must be positive, not {self.residual_variance}")
+        return value
+
+    def _given(self, parameter: str, random: np.ndarray, squared: np.ndarray, units: int) -> np.ndarray | None:
+        """Return given variances [random] in the search's units, or None; a single unit has no variance to estimate."""
+        value = getattr(self, parameter)
+        if value is None:
+            return np.zeros(len(random)) if units == 1 else None
+        names = [self._coefficient_names()[k] for k in random]
+        if isinstance(value, Mapping):
+            if set(value) != set(names):
+                raise InvalidData(f"{parameter}: give a variance for each of {', '.join(names)}, and for no other")
+            value = [value[name] for name in names]
+        array = np.asarray(value, dtype=np.float64)
+        if array.ndim > 1 or (array.ndim == 1 and len(array) != len(random)):
+            raise InvalidData(f"{parameter}: give one number, or one for each of {', '.join(names)}")
+        if array.ndim == 1 and self.covariance == "isotropic" and np.ptp(array) > 0:
+            raise InvalidData(f'{parameter}: covariance="isotropic" has one variance a level; give one number')
+        if not (np.isfinite(array).all() and (array >= 0).all()):
+            raise InvalidData(f"{parameter}: variances must be 0 or more, not {value}")
+        return np.broadcast_to(array, (len(random),)) * squared
+
+    # -- how sure ---------------------------------------------------------------------------------------------------
+
+    def _resolve(self) -> Solution:
+        """Return the solution again, from the stored statistics and variances."""
+        moments, _ = unpack(self.statistics_, len(self._scale_), self._estimated(), self.fit_intercept)
+        tree, v = Tree.of(self._nesting.district), self._variances_
+        moments = _rescale(moments[:, :, tree.order], self._scale_)
+        return solve(moments, tree, self._random_columns(), v.group / v.residual, v.within / v.residual)
+
+    def _variance(self, rows: Rows) -> np.ndarray:
+        """Return the variance of a new observation in each row."""
+        solution, v = self._resolve(), self._variances_
+        position = np.empty(len(self.groups_), np.intp)
+        position[solution.tree.order] = np.arange(len(self.groups_))
+        random = solution.random
+        new_group, new_district = np.zeros(len(self._scale_)), np.zeros(len(self._scale_))
+        new_group[random], new_district[random] = v.group / v.residual, v.within / v.residual
+        districts = solution.district_covariance()
+        design = rows.design / self._scale_
+        variance = np.empty(len(design))
+        for start in range(0, len(design), _ROWS):
+            block = slice(start, start + _ROWS)
+            x, group, district = design[block], rows.group[block], rows.district[block]
+            seen, known = group != UNSEEN, district != UNSEEN
+            spread = np.where(known[:, None], 0.0, new_district) + np.where(seen[:, None], 0.0, new_group)
+            cov = np.where(known, districts[:, :, district], solution.covariance[:, :, None])
+            distinct, inverse = np.unique(group[seen], return_inverse=True)
+            cov[:, :, seen] = solution.group_covariance(position[distinct])[:, :, inverse]
+            variance[block] = np.einsum("na,abn,nb->n", x, cov, x) + np.einsum("na,na->n", x**2, spread)
+        return v.residual * (1.0 + np.maximum(variance, 0.0))
+
+
+def _rescale(moments: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the moments of columns that were divided by their scale."""
+    full = np.r_[scale, 1.0]
+    return moments / full[:, None, None] / full[None, :, None]
