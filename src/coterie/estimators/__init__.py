@@ -7,7 +7,17 @@ print(model.summary())
 model.predict(frame)      # every school's own model; a new school gets its district's
 """
 
+from coterie.estimators.baselines import LocalRegression, PooledRegression, SingleClusterRegression, james_stein
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.linear import HierarchicalLinearRegression
+from coterie.estimators.linear_cv import HierarchicalLinearRegressionCV
 
-__all__ = ["HierarchicalLinearRegression", "InvalidData"]
+__all__ = [
+    "HierarchicalLinearRegression",
+    "HierarchicalLinearRegressionCV",
+    "InvalidData",
+    "LocalRegression",
+    "PooledRegression",
+    "SingleClusterRegression",
+    "james_stein",
+]

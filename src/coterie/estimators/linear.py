@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from coterie.estimators.base import GroupedRegressor, Rows
 from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import UNSEEN, InvalidData
-from coterie.estimators.moments import group_moments, message_size, pack, unpack
+from coterie.estimators.moments import group_moments, message_size, pack, rescaled, unpack
 from coterie.estimators.reml import Problem, Variances, restricted_likelihood
 from coterie.estimators.summary import Summary, summarise
 
@@ -106,7 +106,7 @@ class HierarchicalLinearRegression(GroupedRegressor):
     ) -> "HierarchicalLinearRegression":
         """Fit to rows X [n, features] and y [n]; groups, within and offset are arrays of n, or columns of X by name."""
         rows = self._read_fit(X, y, groups, within, offset, clients, clusters)
-        self._fit_statistics(*self._statistics(rows))
+        self._fit_statistics(*self._statistics(rows), rows)
         return self
 
     def predict(
@@ -174,13 +174,13 @@ class HierarchicalLinearRegression(GroupedRegressor):
 
     # -- from statistics to coefficients ----------------------------------------------------------------------------
 
-    def _fit_statistics(self, moments: np.ndarray, counts: np.ndarray) -> None:
+    def _fit_statistics(self, moments: np.ndarray, counts: np.ndarray, rows: Rows) -> None:
         random = self._random_columns()
         if self.covariance not in ("diagonal", "isotropic"):
             raise InvalidData(f'covariance: must be "diagonal" or "isotropic", not {self.covariance!r}')
         tree = Tree.of(self._nesting.district)
         scale = self._scale(moments, counts)
-        moments = _rescale(moments[:, :, tree.order], scale)
+        moments = rescaled(moments[:, :, tree.order], scale)
         self._refuse_dependent(moments.sum(axis=2))
         squared = scale[random] ** 2
         problem = Problem(
@@ -193,11 +193,12 @@ class HierarchicalLinearRegression(GroupedRegressor):
             self._given("within_variance", random, squared, len(tree.starts)),
             scale[random] / scale.max() if self.covariance == "isotropic" else None,
         )
-        variances, solution, likelihood = self._solve(problem)
+        variances, solution, likelihood = self._solve(problem, scale, rows)
         self.log_likelihood_ = None if likelihood is None else likelihood - float(np.log(scale).sum())
         self._keep(solution, variances, scale)
 
-    def _solve(self, problem: Problem) -> tuple[Variances, Solution, float | None]:
+    def _solve(self, problem: Problem, scale: np.ndarray, rows: Rows) -> tuple[Variances, Solution, float | None]:
+        """Return variances and the solution at them; what chooses them otherwise looks at the rows, too."""
         return restricted_likelihood(problem)
 
     def _keep(self, solution: Solution, variances: Variances, scale: np.ndarray) -> None:
@@ -269,7 +270,7 @@ class HierarchicalLinearRegression(GroupedRegressor):
         """Return the solution again, from the stored statistics and variances."""
         moments, _ = unpack(self.statistics_, len(self._scale_), self._estimated(), self.fit_intercept)
         tree, v = Tree.of(self._nesting.district), self._variances_
-        moments = _rescale(moments[:, :, tree.order], self._scale_)
+        moments = rescaled(moments[:, :, tree.order], self._scale_)
         return solve(moments, tree, self._random_columns(), v.group / v.residual, v.within / v.residual)
 
     def _variance(self, rows: Rows) -> np.ndarray:
@@ -293,9 +294,3 @@ class HierarchicalLinearRegression(GroupedRegressor):
             cov[:, :, seen] = solution.group_covariance(position[distinct])[:, :, inverse]
             variance[block] = np.einsum("na,abn,nb->n", x, cov, x) + np.einsum("na,na->n", x**2, spread)
         return v.residual * (1.0 + np.maximum(variance, 0.0))
-
-
-def _rescale(moments: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return the moments of columns that were divided by their scale."""
-    full = np.r_[scale, 1.0]
-    return moments / full[:, None, None] / full[None, :, None]

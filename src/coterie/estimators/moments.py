@@ -8,7 +8,7 @@ variance is estimated, y'y and, without an intercept (where X'X does not hold it
 
 import numpy as np
 
-__all__ = ["group_moments", "message_size", "pack", "unpack"]
+__all__ = ["group_moments", "message_size", "pack", "rescaled", "unpack"]
 
 _BLOCK = 16384  # rows at a time: their products stay in the processor's cache
 
@@ -79,3 +79,9 @@ def unpack(messages: np.ndarray, width: int, estimated: bool, intercept: bool) -
         if not intercept:
             counts = messages[:, triangle + width + 1]
     return moments, counts
+
+
+def rescaled(moments: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the moments of columns divided by their scale [p]."""
+    full = np.r_[scale, 1.0]
+    return moments / full[:, None, None] / full[None, :, None]

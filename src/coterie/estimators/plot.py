@@ -38,8 +38,9 @@ def plot_shrinkage(model: "HierarchicalLinearRegression", coefficient: str | Non
         raise InvalidData("plot_shrinkage: needs Plotly; install coterie[report]") from error
 
     names = [model._coefficient_names()[k] for k in model._random_columns()]
-    coefficient = names[0] if coefficient is None and names else coefficient
-    if coefficient not in names:
+    if coefficient is None and names:
+        coefficient = names[0]
+    if coefficient is None or coefficient not in names:
         raise InvalidData(
             f"coefficient: {coefficient!r} does not vary between groups; choose one of {', '.join(names)}"
         )

@@ -1,0 +1,155 @@
+"""What a hierarchy must beat: every group alone, one model for all, one centre for all groups, and James-Stein.
+
+The comparisons of Table 1 of "Personalized Federated Learning with Multiple Known Clusters" (section 5): lt, sm and sc;
+and its (5.1) with the weights corrected (E3.15: the printed ones are swapped).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from coterie.estimators.base import GroupedRegressor, Rows
+from coterie.estimators.blocks import Tree, solve
+from coterie.estimators.grouping import InvalidData
+from coterie.estimators.moments import group_moments
+
+__all__ = ["LocalRegression", "PooledRegression", "SingleClusterRegression", "james_stein"]
+
+_RANK = 1e-12  # eigenvalues of X'X below this share of the largest are directions that the rows do not determine
+
+
+class _Baseline(GroupedRegressor):
+    def __init__(self, groups: Any = None, within: Any = None, fit_intercept: bool = True, offset: Any = None) -> None:
+        self.groups = groups
+        self.within = within
+        self.fit_intercept = fit_intercept
+        self.offset = offset
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        within: Any = None,
+        offset: Any = None,
+        clients: Any = None,
+        clusters: Any = None,
+    ) -> "_Baseline":
+        """Fit to rows X [n, features] and y [n]; groups, within and offset are arrays of n, or columns of X by name."""
+        rows = self._read_fit(X, y, groups, within, offset, clients, clusters)
+        self._set_coefficients(*self._coefficients(self._moments(rows)))
+        return self
+
+    def _moments(self, rows: Rows) -> np.ndarray:
+        assert rows.target is not None
+        response = rows.target if rows.offset is None else rows.target - rows.offset
+        return group_moments(rows.features, response, rows.group, len(self.groups_), self.fit_intercept)
+
+    def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """Return the coefficients of groups, of districts and of all."""
+        raise NotImplementedError
+
+    def _pooled(self, moments: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return the regressions of each district and of all rows together."""
+        district = None
+        if self.within_ is not None:
+            tree = Tree.of(self._nesting.district)
+            district = _regress(np.add.reduceat(moments[:, :, tree.order], tree.starts, axis=2))
+        return district, _regress(moments.sum(axis=2, keepdims=True))[0]
+
+
+class LocalRegression(_Baseline):
+    """Least squares in every group alone (of smallest norm, where a group has fewer rows than coefficients).
+
+    A group that is new gets the regression of its district, or of all. The arguments are those of
+    `HierarchicalLinearRegression`.
+    """
+
+    def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        return _regress(moments), *self._pooled(moments)
+
+
+class PooledRegression(_Baseline):
+    """Least squares on all rows together: the same model for every group."""
+
+    def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        overall = _regress(moments.sum(axis=2, keepdims=True))[0]
+        districts = None if self.within_ is None else np.tile(overall, (len(self.within_), 1))
+        return np.tile(overall, (len(self.groups_), 1)), districts, overall
+
+
+class SingleClusterRegression(_Baseline):
+    """Least squares in every group, drawn to one centre c of all: sum |y - X theta_i|^2 + penalty |theta_i - c|^2.
+
+    Districts are ignored, except that `within` may be given. The arguments are those of `HierarchicalLinearRegression`,
+    and `penalty`, the strength with which groups are drawn together.
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        within: Any = None,
+        penalty: float = 1.0,
+        fit_intercept: bool = True,
+        offset: Any = None,
+    ) -> None:
+        super().__init__(groups, within, fit_intercept, offset)
+        self.penalty = penalty
+
+    def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        if not (np.isfinite(self.penalty) and self.penalty > 0):
+            raise InvalidData(f"penalty: must be positive, not {self.penalty}")
+        size = len(moments) - 1
+        # (5.2) without districts: at its minimum over c the centre is the mean of the groups, which is formula sc.
+        solution = solve(
+            moments,
+            Tree.of(np.zeros(len(self.groups_), np.intp)),
+            np.arange(size),
+            np.full(size, 1.0 / self.penalty),
+            np.zeros(size),
+        )
+        districts = None if self.within_ is None else np.tile(solution.beta, (len(self.within_), 1))
+        return solution.theta.T, districts, solution.beta
+
+
+def _regress(moments: np.ndarray) -> np.ndarray:
+    """Return least-squares coefficients [units, p], of smallest norm, from moments [p + 1, p + 1, units]."""
+    size = len(moments) - 1
+    products = np.moveaxis(moments[:size, :size], 2, 0)
+    inverse = np.linalg.pinv(products, rcond=_RANK, hermitian=True)
+    return np.einsum("iab,bi->ia", inverse, moments[:size, size])
+
+
+def james_stein(
+    observations: Any, variance: float = 1.0, group_variance: float = 1.0, shrink: bool = True
+) -> np.ndarray:
+    """Return James-Stein estimates of every group's vector from one noisy observation of each, (5.1) corrected.
+
+    Observations y_i ~ N(theta_i, variance I) of n groups, theta_i ~ N(centre, group_variance I). The best linear
+    unbiased estimate is a y_i + b ybar_-i, where ybar_-i is the mean of the others, a = P / (P + variance), b = 1 - a,
+    P = group_variance + s2, and s2 = (variance + group_variance) / (n - 1): with unit variances a = (n + 1) / 2n.
+    James-Stein multiplies ybar_-i by C = max(0, 1 - (d - 2) s2 / |ybar_-i|^2), better for every centre if d >= 3.
+
+    Args:
+        observations: [n, d], two groups or more.
+        variance: variance of the noise, in each coordinate.
+        group_variance: variance between groups, in each coordinate.
+        shrink: False: C = 1, the best linear unbiased estimate.
+    """
+    y = np.asarray(observations, dtype=np.float64)
+    if y.ndim != 2 or len(y) < 2:
+        raise InvalidData(f"observations: need a row for each of two groups or more, not shape {y.shape}")
+    if not np.isfinite(y).all():
+        raise InvalidData("observations: not all numbers are finite; leave those groups out")
+    if not (variance > 0 and group_variance >= 0):
+        raise InvalidData("variance: must be positive, and group_variance 0 or more")
+    groups, width = y.shape
+    if shrink and width < 3:
+        raise InvalidData(f"observations: James-Stein needs 3 coordinates or more, not {width}; use shrink=False")
+    others = (y.sum(axis=0) - y) / (groups - 1)
+    s2 = (variance + group_variance) / (groups - 1)
+    own = (group_variance + s2) / (group_variance + s2 + variance)
+    if shrink:
+        lengths = np.maximum(np.einsum("nd,nd->n", others, others), np.finfo(float).tiny)
+        others = np.maximum(0.0, 1.0 - (width - 2) * s2 / lengths)[:, None] * others
+    return own * y + (1.0 - own) * others

@@ -1,0 +1,125 @@
+"""The penalties of (5.2) by cross-validation, as P3 chooses lambda and gamma where variances are not estimated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.estimators.base import Rows
+from coterie.estimators.blocks import Solution, absorb, finish
+from coterie.estimators.grouping import InvalidData
+from coterie.estimators.linear import HierarchicalLinearRegression
+from coterie.estimators.moments import group_moments, rescaled
+from coterie.estimators.reml import Problem, Variances
+
+__all__ = ["HierarchicalLinearRegressionCV"]
+
+GRID = tuple(10.0 ** np.arange(-2.0, 2.01, 0.5))
+
+
+class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
+    """`HierarchicalLinearRegression` with penalties from cross-validation in place of variances.
+
+    Minimises sum |y - X theta_i|^2 + gamma |theta_i - w_j|^2 + lambda |w_j - wbar|^2 for the pair of penalties with the
+    smallest squared error on rows held out. The sums of products of each fold are made once; along the path, all groups
+    are absorbed once for each gamma, and every lambda begins from there.
+
+    Args:
+        gammas: penalties between a group and its district to try.
+        lambdas: penalties between a district and all to try (not used without districts).
+        cv: number of folds, or a scikit-learn splitter (which gets the groups).
+        groups, within, random, fit_intercept, offset: as in `HierarchicalLinearRegression`.
+        covariance: "diagonal": penalties act on features divided by their root mean square, so that units do not
+            matter; "isotropic": on the features as they are, which is P3's model.
+        random_state: seed of the folds, where `cv` is a number.
+
+    Attributes:
+        gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
+        cv_results_: "gamma", "lambda" and "mean_squared_error", a number for each pair.
+        Otherwise as `HierarchicalLinearRegression`; the residual variance is estimated at the end, given the penalties.
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        within: Any = None,
+        gammas: Sequence[float] = GRID,
+        lambdas: Sequence[float] = GRID,
+        cv: Any = 5,
+        random: str | Sequence[str] = "all",
+        covariance: str = "diagonal",
+        fit_intercept: bool = True,
+        offset: Any = None,
+        random_state: int | None = 0,
+    ) -> None:
+        super().__init__(groups, within, random, covariance, fit_intercept, offset=offset)
+        self.gammas = gammas
+        self.lambdas = lambdas
+        self.cv = cv
+        self.random_state = random_state
+
+    def _solve(self, problem: Problem, scale: np.ndarray, rows: Rows) -> tuple[Variances, Solution, float | None]:
+        """Try all pairs of penalties on rows held out, and solve with the best."""
+        gammas = _penalties("gammas", self.gammas)
+        lambdas = _penalties("lambdas", self.lambdas) if self.within_ is not None else np.array([np.inf])
+        # Variances per unit of 1 / penalty, of columns that were divided by their scale.
+        unit = scale[problem.random] ** 2 if self.covariance == "isotropic" else np.ones(len(problem.random))
+        errors = np.zeros((len(gammas), len(lambdas)))
+        response = _response(rows)
+        for held in self._folds(rows):
+            test = group_moments(
+                rows.features[held], response[held], rows.group[held], len(self.groups_), self.fit_intercept
+            )
+            test = rescaled(test[:, :, problem.tree.order], scale)
+            train = problem.moments - test
+            for a, gamma in enumerate(gammas):
+                absorbed = absorb(train, problem.tree, problem.random, unit / gamma)
+                for b, penalty in enumerate(lambdas):
+                    errors[a, b] += _squared_error(finish(absorbed, unit / penalty).theta, test)
+        errors /= len(response)
+        best = np.unravel_index(int(np.argmin(errors)), errors.shape)
+        gamma, penalty = float(gammas[best[0]]), float(lambdas[best[1]])
+        self.gamma_, self.lambda_ = gamma, penalty if self.within_ is not None else None
+        self.cv_results_ = {
+            "gamma": np.repeat(gammas, len(lambdas)),
+            "lambda": np.tile(lambdas, len(gammas)),
+            "mean_squared_error": errors.ravel(),
+        }
+        group, within = unit / gamma, unit / penalty
+        solution = finish(absorb(problem.moments, problem.tree, problem.random, group), within)
+        variance = max(solution.squares / max(problem.freedom, 1.0), np.finfo(float).tiny)
+        return Variances(variance, variance * group, variance * within), solution, None
+
+    def _folds(self, rows: Rows) -> list[np.ndarray]:
+        """Return the rows that each fold holds out; together they are all rows, once."""
+        from sklearn.model_selection import KFold, check_cv
+
+        count = len(rows.features)
+        if isinstance(self.cv, int):
+            if not 2 <= self.cv <= count:
+                raise InvalidData(f"cv: must lie between 2 and the number of rows, {count}; not {self.cv}")
+            splitter = KFold(self.cv, shuffle=True, random_state=self.random_state)
+        else:
+            splitter = check_cv(self.cv)
+        folds = [held for _, held in splitter.split(rows.features, rows.target, rows.group)]
+        if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
+            raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
+        return folds
+
+
+def _response(rows: Rows) -> np.ndarray:
+    assert rows.target is not None
+    return rows.target if rows.offset is None else rows.target - rows.offset
+
+
+def _penalties(name: str, values: Sequence[float]) -> np.ndarray:
+    penalties = np.unique(np.asarray(values, dtype=np.float64))
+    if penalties.size == 0 or not (np.isfinite(penalties).all() and (penalties > 0).all()):
+        raise InvalidData(f"{name}: give positive numbers to try")
+    return penalties
+
+
+def _squared_error(theta: np.ndarray, moments: np.ndarray) -> float:
+    """Return |y - X theta_i|^2 summed over the rows of all groups, from their moments."""
+    full = np.concatenate([-theta, np.ones((1, theta.shape[1]))])
+    return float(np.einsum("ai,abi,bi->", full, moments, full, optimize=True))
