@@ -16,6 +16,8 @@ METHODS = [
     ("ditto", {"tie": 0.5}),
     ("gossip-sgd", {}),
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),
+    ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),
+    ("sgp", {"order": "authors"}),
     ("scool-sbm", {"sparsify_after": 2, "fraction": 0.3}),
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}),
     ("scool-attention", {"own": "apart", "m_step_prior": 0.5, "sparsify_after": 0}),

@@ -7,6 +7,7 @@ A small federation of unequal clients is trained for a few rounds in every way t
 differ is compared. `check_method` raises `AssertionError` with the reason.
 """
 
+import copy
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from coterie.graph import Graph
 from coterie.methods.base import Method
 from coterie.mixing import metropolis
 from coterie.models.linear import Linear
+from coterie.networks import RandomDirected
 from coterie.peers.local import Plan
 from coterie.peers.remote import HUB
 from coterie.peers.split import Partner, Problem, arrivals_of, merge
@@ -43,6 +45,7 @@ PLAIN = {
     "weight_decay": 0.0,
     "cross_batch": 0,
     "exact_steps": 1,
+    "pushes": 1,
 }
 
 
@@ -77,6 +80,13 @@ class Case:
             return Graph.empty(clients), np.zeros((clients, 0))
         graph = Ring(reach=reach).build(clients, 0)
         return graph, metropolis(graph)[0]
+
+    def on(self, graph: Graph) -> "Case":
+        """Return the same case on another graph, with the same partner process."""
+        other = copy.copy(self)
+        self._partner = other._partner = self._partner or Partner()
+        other.graph, other.weights, other._halves, other._straight = graph, np.zeros(graph.present.shape), {}, {}
+        return other
 
     def training(self, mode: str = "exact", federation: Federation | None = None, **changes: Any) -> Training:
         """Return a fresh training of the method."""
@@ -263,6 +273,17 @@ def ledger_is_right(case: Case) -> None:
     assert (case.method.topology == "none") == (not sent), "its topology says otherwise than its messages"
 
 
+def links_come_and_go(case: Case) -> None:
+    """Keep the bits and the ledger on a random directed network too, where the method says that it can."""
+    if not getattr(case.method, "random_links", False):
+        return
+    other = case.on(RandomDirected(base="ring").build(CLIENTS, 0))
+    permutes_with_clients(other)
+    lives_anywhere(other)
+    repeats_loss(other)
+    ledger_is_right(other)
+
+
 def _by_pair(traffic: Any, graph: Graph) -> Iterable[tuple[tuple[int, int], int]]:
     total = {name: np.asarray(value).astype(np.int64).sum(0) for name, value in traffic._asdict().items()}
     for i in range(graph.clients):
@@ -291,6 +312,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         repeats_loss,
         resumes,
         ledger_is_right,
+        links_come_and_go,
     )
 }
 

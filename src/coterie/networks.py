@@ -1,6 +1,6 @@
 """Directed networks whose links come and go, and what they do on average.
 
-Terashita and Hara 2023 (P1, section 5): every ordered pair of clients has its own probability, and every link is drawn
+Terashita and Hara 2023 (P1): every ordered pair of clients has its own probability, and every link is drawn
 anew in every step. A sender divides by the number of clients it reaches, so that the weights P it deals out are random;
 their mean E[P] has a closed form, and so has w*, the mean share of the total that ends up with each client.
 No JAX here.
@@ -122,7 +122,7 @@ def expected_weights(graph: Graph) -> Expected:
     """Return the mean of the weights with which senders split what they hold, exactly.
 
     Client j reaches S others beside i with a Poisson-binomial law, and deals out 1 / (2 + S) if it reaches i:
-    E p_{j->i} = q_{j->i} E[1 / (2 + S)], E p_{j->j} = E[1 / (1 + S)] (P1, section 2.1). Since 1 / (1 + s) is the
+    E p_{j->i} = q_{j->i} E[1 / (2 + S)], E p_{j->j} = E[1 / (1 + S)]. Since 1 / (1 + s) is the
     integral of t^s over [0, 1], and E[t^S] the product of (1 - q + q t) over the others, both are integrals of
     polynomials, which Gauss quadrature gives exactly: no enumeration, O(listeners^2) a client.
 

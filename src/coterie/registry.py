@@ -50,6 +50,12 @@ METHODS = [
         "Lian et al. 2017",
     ),
     Row(
+        "sgp",
+        "coterie.methods.sgp:SGP",
+        "stochastic gradient push: over directed networks whose links come and go, without a hub",
+        "Assran et al. 2019",
+    ),
+    Row(
         "scool-sbm",
         "coterie.methods.scool_sbm:ScoolSBM",
         "learn with whom to cooperate, with a block model over clients as prior",
