@@ -46,6 +46,15 @@ PLAIN = {
     "cross_batch": 0,
     "exact_steps": 1,
     "pushes": 1,
+    "decay": 0.0,
+    "upper": "train",
+    "predictors": 1,
+    "inner": "warm",
+    "iterations": 1,
+    "acceleration": 0.0,
+    "settle": 0,
+    "personal_lr": 0.0,
+    "personal_epochs": 0,
 }
 
 
@@ -155,7 +164,8 @@ def small_federation(clients: int, validation: bool = True, size: int = 0) -> Fe
             parts[part].append((x.astype(np.float32), y.astype(np.int32)))
     names = tuple(f"client-{i}" for i in range(clients))
     train, held_out, test = (stack(parts[part]) for part in ("train", "validation", "test"))
-    return Federation(names, train, held_out, test, kind="classification", classes=3)
+    groups = np.arange(clients) % 3  # known clusters whose clients live in both processes
+    return Federation(names, train, held_out, test, kind="classification", classes=3, groups=groups)
 
 
 # -- the checks ---------------------------------------------------------------------------------------------------
@@ -211,10 +221,16 @@ def alone_without_others(case: Case) -> None:
 def _descend(task: Task, key: jax.Array, data: Split, method: Any) -> Any:
     """Run gradient descent on one client's data, written independently of the engine."""
     params, statistics = task.init(key)
+    in_turns = getattr(method, "in_turns", False)  # a step of the personal layers, then one of the others
     x, y = jnp.asarray(data.x[: data.count]), jnp.asarray(data.y[: data.count])
     slope = jax.grad(lambda p: task.loss(p, statistics, x, y, jnp.ones(len(x), bool))[0])
+    step = lambda params: jax.tree.map(lambda p, g: p - method.lr * g, params, slope(params))  # noqa: E731
     for _ in range(ROUNDS):
-        params = jax.tree.map(lambda p, g: p - method.lr * g, params, slope(params))
+        if in_turns:
+            params = task.join(task.shared(params), step(params))
+            params = task.join(task.shared(step(params)), params)
+        else:
+            params = step(params)
     return params
 
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from coterie.clients import Clients, Federation
 from coterie.evaluate import BATCH, evaluate
 from coterie.graph import Graph
-from coterie.methods.base import Info, Method
+from coterie.methods.base import Info, Method, adapted, at_round
 from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
@@ -29,11 +29,13 @@ __all__ = ["Engine", "Rounds", "Training", "plan_for"]
 
 
 class Rounds(NamedTuple):
-    """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights."""
+    """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights, and
+    what the method has counted until then."""
 
     loss: np.ndarray
     traffic: Traffic
     weights: np.ndarray | None
+    counts: dict[str, np.ndarray] | None = None
 
 
 class Engine:
@@ -107,7 +109,7 @@ class Training:
         seed: int,
         ids: np.ndarray | None = None,
     ):
-        self.engine, self.task, self.method = engine, engine.task, method
+        self.engine, self.task, self.method = engine, adapted(method, engine.task), method
         self._ids = ids
         self._use(graph, weights)
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
@@ -135,7 +137,8 @@ class Training:
             def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
                 number, arrivals = inputs
                 peers = LocalPeers(tables, self.engine.plan, arrivals)
-                state, info = method.round(self.task, state, peers, clients, jax.random.fold_in(key, number))
+                now = at_round(method, number)
+                state, info = now.round(self.task, state, peers, clients, jax.random.fold_in(key, number))
                 return state, (info, peers.traffic())
 
             return lax.scan(one, state, (first + jnp.arange(rounds), lost))
@@ -143,7 +146,8 @@ class Training:
         extra = (self._round_key, state, jnp.int32(first), arrivals)
         state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
         weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
-        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights)
+        counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
+        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
 
     def rounds_to_stage(self, first: int, rounds: int) -> int:
         """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""

@@ -1,6 +1,6 @@
 """The errors a user may see. Each is one sentence that names the field and the fix."""
 
-__all__ = ["CoterieError", "Diverged", "StorageError"]
+__all__ = ["CoterieError", "CoterieWarning", "Diverged", "StorageError"]
 
 
 class CoterieError(Exception):
@@ -13,3 +13,7 @@ class Diverged(CoterieError):  # noqa: N818 - what happened, as people say it
 
 class StorageError(CoterieError):
     """The run folder could not be written (a full disk); what was saved before can be resumed."""
+
+
+class CoterieWarning(UserWarning):
+    """Something was changed so that a run can go on; one sentence that says what, and how to choose it oneself."""

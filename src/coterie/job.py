@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,10 @@ import numpy as np
 
 from coterie import registry
 from coterie.clients import Federation
-from coterie.config import FORMAT, SECTIONS, Experiment, RunSettings, _part
-from coterie.errors import CoterieError
+from coterie.config import FORMAT, SECTIONS, Experiment, ModelSettings, RunSettings, _part
+from coterie.errors import CoterieError, CoterieWarning
 from coterie.graph import Graph, require_connected
-from coterie.mixing import laplacian, lazy_metropolis, metropolis
+from coterie.mixing import laplacian, lazy_metropolis, metropolis, stabilised
 from coterie.models.augment import Augment
 from coterie.spec import build, to_dict
 from coterie.storage import fingerprint
@@ -24,7 +25,7 @@ from coterie.topologies import Auto
 
 __all__ = ["Job", "load_federation", "make_graph", "make_task", "precision"]
 
-MIXING: dict[str, Callable[[Graph], Any]] = {
+MIXING: dict[str, Callable[[Graph], tuple[np.ndarray, np.ndarray]]] = {
     "metropolis": metropolis,
     "lazy-metropolis": lazy_metropolis,
     "laplacian": laplacian,
@@ -48,6 +49,7 @@ class Job:
         """Make a job of an experiment: load its data (unless given), build its model and its graph."""
         federation = federation or load_federation(experiment)
         task = task or make_task(experiment, federation)
+        _check(experiment.method.spec, task, federation)
         graph, weights = make_graph(experiment.method.spec, experiment.graph, len(federation))
         return cls(federation, task, experiment.method.spec, graph, weights, experiment.run, experiment.to_dict())
 
@@ -60,6 +62,7 @@ class Job:
         *,
         graph: Any = "auto",
         personal: tuple[str, ...] = (),
+        members: int = 1,
         augment: Augment | None = None,
         **settings: Any,
     ) -> "Job":
@@ -72,12 +75,14 @@ class Job:
             for section, value in (("model", model), ("method", method))
         )
         part = _graph_part(graph)
-        task = _task(federation, model_spec, personal, augment, chosen)
+        common = build(ModelSettings, {"personal": list(personal), "members": members}, "model")
+        task = _task(federation, model_spec, common, augment, chosen)
+        _check(method_spec, task, federation)
         table, weights = make_graph(method_spec, part, len(federation))
         config = {
             "format": FORMAT,
             "data": {"name": "in-memory", "digest": fingerprint(federation)},
-            "model": {"name": _name_of("model", model), "personal": list(personal), **_settings_of(model_spec)},
+            "model": {"name": _name_of("model", model), **to_dict(common), **_settings_of(model_spec)},
             "method": {"name": _name_of("method", method), **_settings_of(method_spec)},
             "graph": _about_graph(part) if isinstance(part, Graph) else part.to_dict(),
             "augment": to_dict(augment),
@@ -94,16 +99,17 @@ def load_federation(experiment: Experiment) -> Federation:
 
 def make_task(experiment: Experiment, federation: Federation) -> Task:
     """Build the task of an experiment."""
-    personal = experiment.model.common.personal
-    return _task(federation, experiment.model.spec, personal, experiment.augment, experiment.run)
+    part = experiment.model
+    return _task(federation, part.spec, part.common, experiment.augment, experiment.run)
 
 
-def _task(federation: Federation, model: Any, personal: tuple, augment: Augment, settings: RunSettings) -> Task:
+def _task(federation: Federation, model: Any, common: Any, augment: Augment, settings: RunSettings) -> Task:
     with precision(settings.precision):
         return Task.of(
             federation,
             model,
-            personal=personal,
+            personal=common.personal,
+            members=common.members,
             augment=augment if augment.crop or augment.flip else None,
             dtype=np.dtype(settings.precision),
         )
@@ -120,9 +126,11 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
     if graph.clients != clients:
         raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")
     require_connected(graph, type(method).__name__)
-    rule = "metropolis" if isinstance(part, Graph) else part.common.weights
-    return graph, MIXING[rule](graph)[0]
-
+    if getattr(method, "mutual", False) and not graph.symmetric:
+        raise CoterieError(
+            f"graph: {type(method).__name__} with these settings needs links in both directions between the same "
+            "clients; choose such a graph, or estimator = 'neumann'"
+        )
     if getattr(method, "random_links", False):  # what is pushed is weighed by its sender: any direction will do
         return graph, np.zeros(graph.present.shape)
     if not graph.certain:
@@ -130,6 +138,33 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
             f"graph: {type(method).__name__} needs links that are there in every step; choose another graph, such as "
             "exponential, or a method that pushes, such as sgp"
         )
+    rule = "metropolis" if isinstance(part, Graph) else part.common.weights
+    return graph, _stable(method, rule, graph)
+
+
+def _stable(method: Any, rule: str, graph: Graph) -> np.ndarray:
+    """Return the weights of a rule, made lazy (with a warning) where the method would diverge with them."""
+    weights = MIXING[rule](graph)
+    wanted = getattr(method, "stability", None)
+    if wanted is None:
+        return weights[0]
+    stable, smallest = stabilised(weights[0], weights[1], graph, wanted)
+    if stable[0] is not weights[0]:
+        warnings.warn(
+            f"graph.weights {rule} have the eigenvalue {smallest:.3g} on this graph, and {type(method).__name__} "
+            "diverges unless all are above -1/3: (I + W) / 2 is used instead; lazy-metropolis or laplacian weights "
+            "need no such repair",
+            CoterieWarning,
+            stacklevel=2,
+        )
+    return stable[0]
+
+
+def _check(method: Any, task: Task, federation: Federation) -> None:
+    """Let a method refuse a task or data it cannot work with, before anything is compiled."""
+    if hasattr(method, "check"):
+        method.check(task, federation)
+
 
 def precision(name: str) -> contextlib.AbstractContextManager:
     """Return the scope in which arrays keep the asked precision."""

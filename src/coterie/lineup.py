@@ -40,7 +40,17 @@ __all__ = [
 ]
 
 DEFAULT_METHODS = ("local", "fedavg", "fedavg-finetuned", "fedprox", "ditto", "gossip-sgd", "pooled")
-SHARED = ("lr", "momentum", "weight_decay", "batch_size", "epochs", "steps")  # fair only when equal for all methods
+SHARED = (  # fair only when equal for all methods
+    "lr",
+    "momentum",
+    "weight_decay",
+    "batch_size",
+    "epochs",
+    "steps",
+    "decay",
+    "decay_after",
+    "decay_every",
+)
 FILE = "comparison.toml"
 
 # The comparison without a file. Chosen on validation accuracy: twice the rounds change no method's by more than 0.012.

@@ -14,15 +14,18 @@ from coterie.errors import CoterieError
 from coterie.graph import Graph
 
 __all__ = [
+    "Rule",
     "check_stable",
     "laplacian",
     "lazy_metropolis",
     "metropolis",
     "spectrum",
+    "stabilised",
     "step_size_bound",
     "weight_matrix",
 ]
 
+Rule = Literal["gossip", "primal-dual"]  # what a method asks of W: eigenvalues above -1, or above -1/3
 Weights = tuple[np.ndarray, np.ndarray]  # one weight a slot [K, D], and one for the client itself [K]
 
 DENSE_UP_TO = 1000  # clients; above it eigenvalues come from a Lanczos iteration on the sparse matrix
@@ -80,7 +83,7 @@ def check_stable(
     slot_weights: np.ndarray,
     self_weight: np.ndarray,
     graph: Graph,
-    rule: Literal["gossip", "primal-dual"] = "primal-dual",
+    rule: Rule = "primal-dual",
 ) -> float:
     """Return the smallest eigenvalue of W, or refuse weights with which the method would diverge at any step size.
 
@@ -99,6 +102,22 @@ def check_stable(
             f"{written}; use lazy Metropolis weights, or Laplacian weights with their default step"
         )
     return smallest
+
+
+def stabilised(slot_weights: np.ndarray, self_weight: np.ndarray, graph: Graph, rule: Rule) -> tuple[Weights, float]:
+    """Return weights with which a method of this rule is stable, and the smallest eigenvalue of the weights given.
+
+    Weights that are stable come back as they are. Others are replaced by (I + W) / 2, whose eigenvalues are those of W
+    moved half-way to 1: not negative if W's are above -1, and the graph and the agreement it leads to stay the same.
+    """
+    smallest, _ = spectrum(slot_weights, self_weight, graph)
+    try:
+        check_stable(slot_weights, self_weight, graph, rule)
+    except CoterieError:
+        lazy = slot_weights / 2, (1.0 + self_weight) / 2
+        check_stable(*lazy, graph, rule)  # weights beyond -1 cannot be saved this way
+        return lazy, smallest
+    return (slot_weights, self_weight), smallest
 
 
 def step_size_bound(lambda_min: float, smoothness: float = 1.0) -> float:

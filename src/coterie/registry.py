@@ -44,6 +44,30 @@ METHODS = [
     ),
     Row("ditto", "coterie.methods.ditto:Ditto", "a personal model tied to the shared one", "Li et al. 2021"),
     Row(
+        "pfedme",
+        "coterie.methods.pfedme:PFedMe",
+        "personal models near a shared one that knows it: Moreau envelopes",
+        "T Dinh et al. 2020",
+    ),
+    Row(
+        "l2gd",
+        "coterie.methods.l2gd:L2GD",
+        "personal models that step towards their mean now and then",
+        "Hanzely and Richtarik 2020",
+    ),
+    Row(
+        "async-l2gd",
+        "coterie.methods.async_l2gd:AsyncL2GD",
+        "clients in known clusters, tied to their cluster's mean and to everybody's",
+        "Lyu et al. 2022, Algorithm 1",
+    ),
+    Row(
+        "async-al2sgd+",
+        "coterie.methods.async_al2sgd_plus:AsyncAL2SGDPlus",
+        "the same, accelerated and exact: the variance of the coins is taken out",
+        "Lyu et al. 2022, Algorithm 2",
+    ),
+    Row(
         "gossip-sgd",
         "coterie.methods.gossip_sgd:GossipSGD",
         "average with the neighbours and step, without a hub (D-PSGD, DSGD)",
@@ -54,6 +78,33 @@ METHODS = [
         "coterie.methods.sgp:SGP",
         "stochastic gradient push: over directed networks whose links come and go, without a hub",
         "Assran et al. 2019",
+    ),
+    Row(
+        "spdb",
+        "coterie.methods.spdb:SPDB",
+        "layers of one's own as a lower level; the others agreed on exactly, without a hub",
+        "Lu et al. 2022",
+    ),
+    Row("spd", "coterie.methods.spd:SPD", "gossip without bias: a primal-dual correction", "Lu et al. 2022"),
+    Row("d2", "coterie.methods.d2:D2", "gossip without bias: the corrected step is mixed", "Tang et al. 2018"),
+    Row("gnsd", "coterie.methods.gnsd:GNSD", "gossip without bias: gradients are tracked", "Lu et al. 2019"),
+    Row(
+        "fedper",
+        "coterie.methods.fedper:FedPer",
+        "layers of one's own on a base that is averaged at a hub",
+        "Arivazhagan et al. 2019",
+    ),
+    Row(
+        "fedrep",
+        "coterie.methods.fedrep:FedRep",
+        "as fedper, but the layers of one's own are fitted first, then the base",
+        "Collins et al. 2021",
+    ),
+    Row(
+        "pdbo-mtl",
+        "coterie.methods.pdbo_mtl:PDBOMTL",
+        "common base predictors, personal weights learned by hyper-gradients over a directed network",
+        "Terashita and Hara 2023",
     ),
     Row(
         "scool-sbm",
@@ -207,6 +258,13 @@ GRAPHS = [
     Row("star", "coterie.topologies:Star", "everyone hears the first client"),
     Row("exponential", "coterie.topologies:Exponential", "neighbours at distances 1, 2, 4, 8, ..."),
     Row("edges", "coterie.topologies:Edges", "any graph of yours, from a file NetworkX reads"),
+    Row(
+        "random-directed",
+        "coterie.networks:RandomDirected",
+        "every ordered pair has its own probability; links are drawn anew in every step",
+        "Terashita and Hara 2023",
+    ),
+    Row("time-varying", "coterie.networks:TimeVarying", "a sequence of directed graphs of yours, from a file"),
 ]
 
 KINDS = {"methods": METHODS, "datasets": DATASETS, "partitions": PARTITIONS, "models": MODELS, "graphs": GRAPHS}
@@ -228,13 +286,6 @@ def rows(kind: str) -> list[Row]:
     if kind not in KINDS:
         raise CoterieError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}{nearest(kind, KINDS)}")
     offered = importlib.metadata.entry_points(group=f"coterie.{kind}")
-    Row(
-        "random-directed",
-        "coterie.networks:RandomDirected",
-        "every ordered pair has its own probability; links are drawn anew in every step",
-        "Terashita and Hara 2023",
-    ),
-    Row("time-varying", "coterie.networks:TimeVarying", "a sequence of directed graphs of yours, from a file"),
     return KINDS[kind] + [Row(point.name, point.value, "from an installed package") for point in offered]
 
 

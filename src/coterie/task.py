@@ -5,6 +5,7 @@ The engine batches these functions over clients; nothing here knows that there a
 (batch norm and the like) belong to the client and never do.
 """
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from coterie.clients import Federation, Kind
 from coterie.errors import CoterieError
 from coterie.models.augment import Augment, take
 from coterie.models.convert import replace_convolutions
+from coterie.models.ensemble import ensemble_of
 from coterie.models.naming import names, select
 
 __all__ = ["Metrics", "Task", "Variables"]
@@ -52,6 +54,8 @@ class Task:
         augment: random crop and flip of training images.
         dtype: floating type of parameters and inputs.
         equal_sizes: whether every client has the same number of training samples, so that an epoch has a known length.
+        members: how many such models a client has; their predictions are averaged.
+        mixture: whether the members' weights are parameters (`mixture`) instead of equal.
     """
 
     def __init__(
@@ -65,9 +69,18 @@ class Task:
         augment: Augment | None = None,
         dtype: Any = jnp.float32,
         equal_sizes: bool = False,
+        members: int = 1,
+        mixture: bool = False,
     ):
+        self._made_of: dict[str, Any] = {"mean": mean, "std": std, "augment": augment, "dtype": dtype}
+        self._made_of |= {"equal_sizes": equal_sizes, "members": members}
         is_instance = isinstance(module, eqx.Module | tuple)
-        self._build: Callable[[jax.Array], Any] = (lambda key: module) if is_instance else module
+        if is_instance and members > 1:
+            raise CoterieError("members: give a function of a key or a configured model, so that each can be drawn")
+        self._alone: Callable[[jax.Array], Any] = (lambda key: module) if is_instance else module
+        self._build, self.members = self._alone, members
+        if members > 1 or mixture:
+            self._build = ensemble_of(self._alone, members, mixture, kind != "regression")
         self.kind: Kind = kind
         self.augment = augment
         self.equal_sizes = equal_sizes
@@ -80,9 +93,9 @@ class Task:
         self.size = sum(leaf.size for leaf in jax.tree.leaves(params))
         # Dense layers have matrices; a kernel of more dimensions or a loop over time runs better client by client.
         self.dense = kind != "next-character" and all(leaf.ndim <= 2 for leaf in jax.tree.leaves(params))
-        self.personal = personal
+        self._shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
         self.outputs = 0  # number of classes or characters, known once the task has a federation
-        self._is_personal = select(params, personal)
+        self._keep(personal)
 
     @classmethod
     def of(cls, federation: Federation, model: Any, **options: Any) -> "Task":
@@ -96,6 +109,15 @@ class Task:
         task = cls(build, federation.kind, **options)
         task._check_shapes(federation)
         task.outputs = federation.classes
+        return task
+
+    def mixed(self, members: int) -> "Task":
+        """Return the task of an ensemble of such models whose weights, `mixture`, are parameters and stay personal."""
+        if self.personal:
+            raise CoterieError(f"personal: {', '.join(self.personal)} cannot be personal beside an ensemble's weights")
+        options = self._made_of | {"members": members if self.members == 1 else self.members}
+        task = Task(self._alone, self.kind, personal=("mixture",), mixture=True, **options)
+        task.outputs = self.outputs
         return task
 
     def _split(self, built: Any) -> tuple[Any, Any, Any]:
@@ -119,6 +141,21 @@ class Task:
             raise CoterieError(f"model does not accept inputs of shape {federation.sample_shape}: {reason}") from error
         if output.shape != expected:
             raise CoterieError(f"model returns {output.shape[1:]} for a sample but the data need {expected[1:]}")
+
+    def _keep(self, personal: tuple[str, ...]) -> None:
+        self.personal, self._is_personal = personal, select(self._shapes, personal)
+
+    @property
+    def personal_names(self) -> list[str]:
+        """The names of the parameters that stay with the client."""
+        marks = jax.tree.leaves(self._is_personal)
+        return [name for name, stays in zip(self.names, marks, strict=True) if stays]
+
+    def keeping(self, personal: tuple[str, ...]) -> "Task":
+        """Return the same task with other personal parts; names that the model does not have are refused."""
+        other = copy.copy(self)
+        other._keep(personal)
+        return other
 
     def init(self, key: jax.Array) -> Variables:
         """Draw a fresh model."""
@@ -207,9 +244,13 @@ class Task:
         """Return the parameters that may travel; the personal ones are None in it."""
         return eqx.partition(params, self._is_personal)[1]
 
+    def own(self, params: Any) -> Any:
+        """Return the personal parameters; what may travel is None in it."""
+        return eqx.partition(params, self._is_personal)[0]
+
     def join(self, shared: Any, params: Any) -> Any:
         """Return `params` with its shared part replaced: what is personal stays."""
-        return eqx.combine(shared, eqx.partition(params, self._is_personal)[0])
+        return eqx.combine(shared, self.own(params))
 
     def batch(self, x: jax.Array, indices: jax.Array, key: jax.Array | None) -> jax.Array:
         """Gather a minibatch from a client's samples, augmented when the task says so and a key is given."""

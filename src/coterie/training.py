@@ -5,8 +5,9 @@ in batches of at most 10 make 7 steps of 8 or 9 (six tens and a noisy pair would
 `steps` counts minibatches drawn with replacement instead.
 """
 
+import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,9 @@ from coterie.methods.base import is_off
 from coterie.spec import param, spec
 from coterie.task import Task, Variables
 
-__all__ = ["LocalSGD", "Trained"]
+__all__ = ["LocalSGD", "Trained", "changed"]
+
+T = TypeVar("T")
 
 
 class Trained(NamedTuple):
@@ -39,6 +42,20 @@ class LocalSGD:
     batch_size: int = param(10, "samples in a minibatch; 0 takes all of the client's data", at_least=0)
     epochs: int = param(1, "passes over the client's data in a round", at_least=1)
     steps: int = param(0, "local steps in a round instead of epochs; 0 counts epochs", at_least=0)
+    decay: float = param(0.0, "factor by which lr shrinks when it is annealed; 0 keeps it", at_least=0, at_most=1)
+    decay_after: int = param(0, "rounds before lr shrinks for the first time", at_least=0)
+    decay_every: int = param(1, "rounds from one shrinking of lr to the next", at_least=1)
+
+    def at_round(self, number: jax.Array | int) -> Self:
+        """Return the method with the learning rate of round `number`, counted from 1."""
+        if is_off(self.decay):
+            return self
+        times = jnp.maximum(0, number - self.decay_after + self.decay_every - 1) // self.decay_every
+        return self.scaled(self.decay ** times.astype(float))
+
+    def scaled(self, factor: Any) -> Self:
+        """Return the method with its learning rate times a factor, which may be traced."""
+        return changed(self, lr=self.lr * factor)
 
     def optimiser(self) -> optax.GradientTransformation:
         """Return SGD with the given momentum and weight decay; what is switched off costs nothing."""
@@ -56,6 +73,7 @@ class LocalSGD:
         optimiser_state: Any = None,
         pull: Callable[[Any], Any] | None = None,
         epochs: int | jax.Array | None = None,
+        slope: Callable[..., Any] | None = None,
     ) -> Trained:
         """Train one client for a round.
 
@@ -67,8 +85,10 @@ class LocalSGD:
             optimiser_state: momentum from the previous round; None starts afresh.
             pull: an extra gradient as a function of the parameters (a proximal term).
             epochs: overrides the setting.
+            slope: `slope(params, statistics, x, y, mask, key) -> ((loss, statistics), gradient)` instead of the
+                loss's own; `params` may then be a part of the model.
         """
-        optimiser = self.optimiser()
+        optimiser, follow = self.optimiser(), slope or jax.value_and_grad(task.loss, has_aux=True)
         if optimiser_state is None:
             optimiser_state = optimiser.init(variables.params)
 
@@ -76,8 +96,7 @@ class LocalSGD:
             variables, optimiser_state, total = carry
             augment_key, model_key = jax.random.split(key)
             x = task.batch(data.x, indices, augment_key)
-            slope = jax.value_and_grad(task.loss, has_aux=True)
-            (loss, statistics), gradient = slope(*variables, x, data.y[indices], mask, model_key)
+            (loss, statistics), gradient = follow(*variables, x, data.y[indices], mask, model_key)
             if pull is not None:
                 gradient = jax.tree.map(jnp.add, gradient, pull(variables.params))
             updates, optimiser_state = optimiser.update(gradient, optimiser_state, variables.params)
@@ -121,3 +140,11 @@ class LocalSGD:
             return jnp.arange(n) % jnp.maximum(count, 1), jnp.arange(n) < count, step_key
         indices = jax.random.randint(draw_key, (self.batch_size,), 0, count)
         return indices, jnp.ones(self.batch_size, bool), step_key
+
+
+def changed(method: T, **values: Any) -> T:
+    """Return a method with other values, past its checks: a value may be traced."""
+    other = copy.copy(method)
+    for name, value in values.items():
+        object.__setattr__(other, name, value)
+    return other

@@ -5,15 +5,21 @@ go on and is exit status 130.
 """
 
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from coterie.cli import catalogue, graphs, papers, training
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, CoterieWarning
 
 __all__ = ["app", "main"]
+
+
+def _show_warning(message: Any, *_: Any) -> None:
+    """Print a warning as the sentence it is, without the line of our code that gave it."""
+    print(f"coterie: {message}", file=sys.stderr)
 
 
 class _Guarded(TyperGroup):
@@ -21,7 +27,10 @@ class _Guarded(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", CoterieWarning)
+                warnings.showwarning = _show_warning  # type: ignore[assignment]
+                return super().invoke(ctx)
         except CoterieError as error:
             print(f"coterie: {error}", file=sys.stderr)
             raise typer.Exit(2) from error

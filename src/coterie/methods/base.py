@@ -18,7 +18,7 @@ import jax
 from coterie.clients import Clients
 from coterie.spec import spec
 
-__all__ = ["Info", "Method", "is_off", "method"]
+__all__ = ["Info", "Method", "adapted", "at_round", "is_off", "method"]
 
 T = TypeVar("T")
 Topology = Literal["none", "hub", "graph"]
@@ -29,6 +29,7 @@ class Info(NamedTuple):
 
     loss: jax.Array  # [C] mean training loss over the local steps
     weights: Any = None  # [C, D] the weight given to each slot, where the method has any
+    counts: Any = None  # name -> [C] what the method counts beside bytes, from the start; columns of the metrics
 
 
 class Method(Protocol):
@@ -51,6 +52,16 @@ def is_off(value: Any) -> bool:
     return isinstance(value, int | float) and value == 0
 
 
+def adapted(method: Any, task: Any) -> Any:
+    """Return what a client learns with this method: most take the task as it is, one may want an ensemble of it."""
+    return method.adapt(task) if hasattr(method, "adapt") else task
+
+
+def at_round(method: T, number: Any) -> T:
+    """Return a method as it is in round `number`, counted from 1: its learning rate may have been annealed."""
+    return method.at_round(number) if hasattr(method, "at_round") else method
+
+
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def method(cls: type[T]) -> type[T]:
     """Make a method of a class: a `spec` whose real-valued, non-zero fields are leaves of a JAX pytree."""
@@ -58,10 +69,11 @@ def method(cls: type[T]) -> type[T]:
     fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
     static = {f.name for f in dataclasses.fields(cls) if f.metadata.get("static")}  # type: ignore[arg-type]
-    real = [name for name in fields if hints[name] is float and name not in static]
+    real = [name for name in fields if float in (hints[name], *typing.get_args(hints[name])) and name not in static]
 
     def flatten(value: Any) -> tuple[list, tuple]:
-        traced = [name for name in real if not is_off(getattr(value, name))]
+        chosen = {name: getattr(value, name) for name in real}
+        traced = [name for name, v in chosen.items() if not is_off(v) and not isinstance(v, str | tuple)]
         rest = tuple((name, getattr(value, name)) for name in fields if name not in traced)
         return [getattr(value, name) for name in traced], (tuple(traced), rest)
 

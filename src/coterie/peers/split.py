@@ -18,6 +18,7 @@ from coterie import registry
 from coterie.clients import Federation
 from coterie.errors import CoterieError
 from coterie.graph import Graph
+from coterie.methods.base import adapted, at_round
 from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.pipe import PipeCarrier
 from coterie.peers.remote import Delivery, Line, RemotePeers
@@ -61,7 +62,8 @@ class _Site:
 
         self.problem, self.clients = problem, len(problem.federation)
         self.here = np.arange(self.clients)[0 if hub else 1 :: 2]
-        self.task = Task.of(problem.federation, problem.model, personal=problem.personal)
+        task = Task.of(problem.federation, problem.model, personal=problem.personal)
+        self.task = adapted(problem.method, task)
         self.data = jax.tree.map(jnp.asarray, problem.federation.select(self.here).arrays())
         self.carrier = PipeCarrier(connection, set(self.here.tolist()), hub, problem.loss)
         self._use(problem.graph, problem.weights)
@@ -81,7 +83,9 @@ class _Site:
         line, clients, method = self.line, self.clients, self.problem.method
         functions: dict[str, Callable] = {
             "init": lambda m, peers, data, key: m.init(self.task, peers, data, key),
-            "round": lambda m, peers, data, key, state: m.round(self.task, state, peers, data, key),
+            "round": lambda m, peers, data, key, state, number: at_round(m, number).round(
+                self.task, state, peers, data, key
+            ),
             "finetune": lambda m, peers, data, key, state: m.finetune(self.task, state, peers, data, key),
             "keep": lambda m, peers, data, state: peers.share(m.keep(state, peers.present, clients), certain=True)[0],
         }
@@ -110,7 +114,7 @@ def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
     traffics, losses = [traffic], []
     for number in range(1, problem.rounds + 1):
         site.line.start_round(number)
-        (state, info), traffic = site.call("round", jax.random.fold_in(round_key, number), state)
+        (state, info), traffic = site.call("round", jax.random.fold_in(round_key, number), state, jnp.int32(number))
         traffics.append(traffic)
         losses.append(np.asarray(info.loss))
         if number in stage_ends(problem.method):

@@ -1,0 +1,44 @@
+"""A shared representation and a head of one's own, trained in turns; the representation is averaged at a hub.
+
+Collins, Hassani, Mokhtari, Shakkottai 2021 (FedRep), Algorithm 1: a client that takes part first fits its head to the
+hub's representation, then improves the representation with its head held fixed. As in `fedavg`, the hub weighs clients
+by their samples (the algorithm is printed for equal ones).
+"""
+
+from typing import ClassVar, NamedTuple
+
+import jax
+
+from coterie.clients import Clients, Split
+from coterie.methods.base import Info, Topology, method
+from coterie.methods.fedavg import FedAvg, State
+from coterie.methods.personal import InTurns
+from coterie.peers.base import Peers
+from coterie.task import Task, Variables
+
+__all__ = ["FedRep"]
+
+
+class Local(NamedTuple):
+    """What one client's training gives."""
+
+    variables: Variables
+    loss: jax.Array
+
+
+@method
+class FedRep(InTurns, FedAvg):
+    """Layers of one's own, fitted first, on a representation that is averaged at a hub."""
+
+    topology: ClassVar[Topology] = "hub"
+    in_turns: ClassVar[bool] = True
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Fit the heads, then the representation, and average the representation at the hub."""
+
+        def work(start: Variables, data: Split, key: jax.Array) -> Local:
+            variables, _, loss = self.train_in_turns(task, start, data, key)
+            return Local(variables, loss)
+
+        variables, loss, _ = self.average(task, *state, peers, clients, key, work)
+        return State(variables, loss), Info(loss)

@@ -1,0 +1,28 @@
+"""Decentralised SGD with gradient tracking: beside its model a client keeps an estimate of everybody's mean step.
+
+Lu, Zhang, Sun, Hong 2019 (GNSD): t^0 = g^0, x <- W x - eta t, t <- W t + g(x_new) - g(x_old). Model and tracker travel
+in one message, twice the floats of `gossip-sgd`.
+"""
+
+from typing import Any
+
+from coterie import primal_dual
+from coterie.methods.base import method
+from coterie.methods.corrected import CorrectedSGD
+from coterie.peers.base import Peers
+from coterie.primal_dual import Memory
+
+__all__ = ["GNSD"]
+
+
+@method
+class GNSD(CorrectedSGD):
+    """Gossip without bias: gradients are tracked; twice the floats."""
+
+    def remember(self, shared: Any) -> Memory:
+        """Begin with nothing tracked, so that t^0 = s^0."""
+        return primal_dual.start_tracking(shared)
+
+    def exchange(self, peers: Peers, shared: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:
+        """Compute t^r = W t^{r-1} + s^r - s^{r-1} and x^{r+1} = W x^r - t^r."""
+        return primal_dual.gnsd(peers, shared, memory, step)

@@ -1,0 +1,32 @@
+"""Decentralised SGD that agrees exactly: primal-dual, with the multipliers eliminated.
+
+Lu, Cui, Squillante, Kingsbury, Horesh 2022, eq. (5) without a lower level (SPD), and EXTRA (Shi et al. 2015) for the
+weights W and (I + W) / 2: x^{r+1} = W (2 x^r - x^{r-1}) - (eta_r g^r - eta_{r-1} g^{r-1}). The start, which the paper
+leaves open, and the learning rates inside the bracket are those of `coterie.primal_dual`.
+"""
+
+from typing import Any, ClassVar
+
+from coterie import primal_dual
+from coterie.methods.base import method
+from coterie.methods.corrected import CorrectedSGD
+from coterie.mixing import Rule
+from coterie.peers.base import Peers
+from coterie.primal_dual import Memory
+
+__all__ = ["SPD"]
+
+
+@method
+class SPD(CorrectedSGD):
+    """Gossip without bias: a primal-dual correction, no message more than gossip sends."""
+
+    stability: ClassVar[Rule] = "primal-dual"
+
+    def remember(self, shared: Any) -> Memory:
+        """Begin with x^{-1} = x^0 and no step."""
+        return primal_dual.start(shared)
+
+    def exchange(self, peers: Peers, shared: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:
+        """Compute x^{r+1} = W (2 x^r - x^{r-1}) - (s^r - s^{r-1})."""
+        return primal_dual.spd(peers, shared, memory, step)
