@@ -3,6 +3,7 @@
     python benchmarks/client_step.py --model cnn --device gpu          # FedAvg's CIFAR CNN, batch 10, 100 clients
     python benchmarks/client_step.py --model mlp --device cpu          # 784-64-10
     python benchmarks/client_step.py --model cnn --device gpu --augment
+    python benchmarks/client_step.py --model lstm --device gpu --clients 20 --batch 10   # Shakespeare's LSTM
 
 The step is timed inside the product: FedAvg rounds of many local steps, compilation aside, as `coterie run` does them.
 Both sides use float32 storage; matrix units may round products to TF32 (JAX's and cuDNN's default).
@@ -14,24 +15,27 @@ from typing import Any
 
 import jax
 import numpy as np
-from common import best_of, federation, publish
+from common import best_of, federation, publish, texts
 
 from coterie.engine import Engine, Training, plan_for
 from coterie.graph import Graph
 from coterie.methods.fedavg import FedAvg
 from coterie.models.augment import Augment
 from coterie.models.cnn import Cnn
+from coterie.models.lstm import Lstm
 from coterie.models.mlp import Mlp
 from coterie.runtime import Device, choose_device
 from coterie.task import Task
 
-SHAPES = {"cnn": (3, 32, 32), "mlp": (784,)}
+SHAPES = {"cnn": (3, 32, 32), "mlp": (784,), "lstm": (80,)}
+CLASSES = {"cnn": 10, "mlp": 10, "lstm": 80}
 
 
 def ours(args: argparse.Namespace, device: Device, augment: Augment | None, mode: str = "auto") -> float:
     """Return seconds for one step of all clients."""
-    model = {"cnn": Cnn(), "mlp": Mlp(hidden=(64,))}[args.model]
-    data = federation(args.clients, args.samples, SHAPES[args.model], 10)
+    model = {"cnn": Cnn(), "mlp": Mlp(hidden=(64,)), "lstm": Lstm()}[args.model]
+    make = texts if args.model == "lstm" else federation
+    data = make(args.clients, args.samples, SHAPES[args.model], CLASSES[args.model])
     task = Task.of(data, model, augment=augment)
     engine = Engine(task, data, device, plan_for(task, data, device, mode))
     method = FedAvg(lr=0.01, batch_size=args.batch, steps=args.steps)
@@ -52,7 +56,18 @@ def torch_loop(args: argparse.Namespace, kind: str) -> float:
 
     place = torch.device("cuda" if kind == "gpu" else "cpu")
 
+    class Characters(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.lstm = nn.Embedding(80, 8), nn.LSTM(8, 256, 2, batch_first=True)
+            self.fc = nn.Linear(256, 80)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(self.lstm(self.embedding(x))[0]).transpose(1, 2)
+
     def build() -> Any:
+        if args.model == "lstm":
+            return Characters()
         if args.model == "mlp":
             return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
         convolutions = [
@@ -67,8 +82,11 @@ def torch_loop(args: argparse.Namespace, kind: str) -> float:
 
     models = [build().to(place) for _ in range(args.clients)]
     optimisers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in models]
-    x = torch.randn(args.clients, args.samples, *SHAPES[args.model], device=place)
-    y = torch.randint(0, 10, (args.clients, args.samples), device=place)
+    shape, classes = (args.clients, args.samples, *SHAPES[args.model]), CLASSES[args.model]
+    if args.model == "lstm":
+        x, y = (torch.randint(0, classes, shape, device=place) for _ in range(2))
+    else:
+        x, y = torch.randn(shape, device=place), torch.randint(0, classes, shape[:2], device=place)
     loss_of = nn.CrossEntropyLoss()
 
     def sweep() -> None:
@@ -85,7 +103,7 @@ def torch_loop(args: argparse.Namespace, kind: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=["cnn", "mlp"], default="cnn")
+    parser.add_argument("--model", choices=list(SHAPES), default="cnn")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--samples", type=int, default=100)
@@ -115,7 +133,8 @@ def main() -> None:
         figures["torch_loop_ms"] = round(1e3 * loop, 2)
         figures["times_faster_than_torch_loop"] = round(loop / seconds, 1)
     figures["benchmark_seconds"] = round(time.time() - began, 1)
-    publish(f"client-step-{args.model}", device.label, figures)
+    batch = "" if args.batch == 10 else f"-batch-{args.batch}"
+    publish(f"client-step-{args.model}{batch}", device.label, figures)
 
 
 if __name__ == "__main__":

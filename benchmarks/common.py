@@ -21,15 +21,27 @@ def federation(clients: int, samples: int, shape: tuple[int, ...], classes: int,
     """Random inputs and labels: for timing only."""
     random = np.random.default_rng(seed)
 
-    def part(count: int) -> Any:
-        pairs = []
-        for _ in range(clients):
-            x = random.normal(size=(count, *shape)).astype(np.float32)
-            pairs.append((x, random.integers(0, classes, count).astype(np.int32)))
-        return stack(pairs)
+    def one(count: int) -> tuple[np.ndarray, np.ndarray]:
+        x = random.normal(size=(count, *shape)).astype(np.float32)
+        return x, random.integers(0, classes, count).astype(np.int32)
 
-    names = tuple(f"client-{i}" for i in range(clients))
-    return Federation(names, part(samples), part(1), part(2), "classification", classes)
+    return _of(one, clients, samples, "classification", classes)
+
+
+def texts(clients: int, samples: int, shape: tuple[int, ...], characters: int, seed: int = 0) -> Federation:
+    """Random texts, of which the next character is to be predicted: for timing only."""
+    random = np.random.default_rng(seed)
+
+    def one(count: int) -> tuple[np.ndarray, np.ndarray]:
+        drawn = random.integers(0, characters, (count, shape[0] + 1)).astype(np.int32)
+        return drawn[:, :-1], drawn[:, 1:]
+
+    return _of(one, clients, samples, "next-character", characters)
+
+
+def _of(one: Callable[[int], tuple], clients: int, samples: int, kind: Any, classes: int) -> Federation:
+    train, validation, test = (stack([one(count) for _ in range(clients)]) for count in (samples, 1, 2))
+    return Federation(tuple(f"client-{i}" for i in range(clients)), train, validation, test, kind, classes)
 
 
 def best_of(repeats: int, run: Callable[[], None]) -> float:

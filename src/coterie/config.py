@@ -3,7 +3,7 @@
 format = 1
 [data]       name = "digits"
 [partition]  name = "classes"   clients = 20   classes = 3
-[model]      name = "mlp"       personal = []
+[model]      name = "mlp"       personal = []    members = 1
 [method]     name = "ditto"     lr = 0.1
 [graph]      name = "exponential"
 [run]        rounds = 50        seed = 0
@@ -60,6 +60,8 @@ class ModelSettings:
     """Settings of the model section that hold for every model."""
 
     personal: tuple[str, ...] = param((), "parts that stay with the client, by the names `coterie show MODEL` prints")
+    members: int = param(1, "models of each client, whose predictions are averaged", at_least=1)
+    input_affine: bool = param(False, "an affine layer on the features before the model, called input; begins as identity")
 
 
 @dataclasses.dataclass(frozen=True)

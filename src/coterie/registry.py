@@ -233,6 +233,12 @@ MODELS = [
     Row("mlp", "coterie.models.mlp:Mlp", "fully connected layers"),
     Row("cnn", "coterie.models.cnn:Cnn", "two convolutions and two linear layers", "McMahan et al. 2017"),
     Row("cnn4", "coterie.models.cnn4:Cnn4", "four convolutions with group norm", "Li et al. 2024"),
+    Row(
+        "mobilenet",
+        "coterie.models.mobilenet:MobileNet",
+        "MobileNet-v2 with group norm: 17 inverted residual blocks",
+        "Sandler et al. 2018",
+    ),
     Row("lstm", "coterie.models.lstm:Lstm", "two LSTM layers that predict the next character", "McMahan et al. 2017"),
 ]
 

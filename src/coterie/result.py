@@ -149,6 +149,7 @@ class Result:
         """Build the task of a run that was read from its folder, which takes its data."""
         from coterie.config import Experiment
         from coterie.job import load_federation, make_task
+        from coterie.methods.base import adapted
 
         if self.config["data"]["name"] == "in-memory":
             raise CoterieError(
@@ -156,7 +157,7 @@ class Result:
                 f"out={str(self.folder)!r} to get at its models"
             )
         experiment = Experiment.from_dict(self.config)
-        return make_task(experiment, load_federation(experiment))
+        return adapted(experiment.method.spec, make_task(experiment, load_federation(experiment)))
 
     def weights(self, round: int | None = None) -> np.ndarray:
         """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""

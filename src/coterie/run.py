@@ -9,6 +9,7 @@ from coterie.engine import Engine, plan_for
 from coterie.errors import CoterieError
 from coterie.job import Job, precision
 from coterie.loop import Loop, Progress
+from coterie.methods.base import adapted
 from coterie.models.augment import Augment
 from coterie.result import Result
 from coterie.runtime import Device, choose_device
@@ -26,6 +27,7 @@ def run(
     rounds: int = 50,
     seed: int = 0,
     personal: tuple[str, ...] = (),
+    members: int = 1,
     augment: Augment | None = None,
     out: str | Path | None = None,
     device: str | Device = "auto",
@@ -42,6 +44,7 @@ def run(
         rounds: communication rounds.
         seed: everything random is drawn from it.
         personal: names of the parts of the model that stay with the client.
+        members: models of each client, whose predictions are averaged.
         augment: random crop and flip of training images.
         out: folder of the run; None keeps everything in memory.
         device: "auto", "cpu", "gpu", "gpu:1".
@@ -52,8 +55,8 @@ def run(
         The result: metrics, personal models, graph, ledger. A folder that holds a part of this very run is continued.
     """
     place = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
-    options = {"rounds": rounds, "seed": seed, **settings}
-    job = Job.from_objects(federation, model, method, graph=graph, personal=personal, augment=augment, **options)
+    options = {"personal": personal, "members": members, "augment": augment, "rounds": rounds, "seed": seed, **settings}
+    job = Job.from_objects(federation, model, method, graph=graph, **options)
     return execute(job, out=out, device=place, progress=progress)
 
 
@@ -86,7 +89,7 @@ def execute(
             folder.create(job.config, job.federation)
             if not folder.complete:  # the process that had the lock before may have ended it
                 return _train(job, folder, device, progress, engine)
-    return Result.read(folder.path, job.task)
+    return Result.read(folder.path, adapted(job.method, job.task))
 
 
 def _train(

@@ -1,0 +1,188 @@
+"""Common base predictors, personal weights: multi-task learning as bilevel optimisation over a directed network.
+
+Terashita and Hara 2023 (P1), section 4: K base predictors are agreed on by all, x = argmin sum_k f_k(x, lambda_k), and
+each client weighs them by softmax(lambda_i), so as to lower the sum of all outer costs F_s(x, lambda_s). A round is one
+outer step: `pushes` of stochastic gradient push find x for the present weights, then every client estimates how the
+sum depends on its lambda_i through x (`hypergradients.py`) and steps. Estimators:
+- "neumann": the follow-up's push-sum Neumann series (arXiv 2210.02129), with averages of `gossip` pushes;
+- "hgp": P1's hyper-gradient push, from the frequencies each client has observed of its links; noisy;
+- "tracking": exact in the limit, on any network; for inner losses that are convex enough;
+- "local": as if x did not depend on the weights (the paper's PDBO-MTL (local)); no message.
+
+What we changed: the paper restarts the inner problem for every outer step, "warm" goes on from where it was; the inner
+Jacobian's step `damping` is a setting of its own (the authors' program takes the learning rate after its last decay,
+which cuts the series short); the outer cost may be the validation loss. The model of a round is the pair (x, lambda)
+of which x was found under lambda; the step that follows counts from the next round on.
+"""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from coterie import tree
+from coterie.clients import Clients, Split
+from coterie.errors import CoterieError
+from coterie.hypergradients import Settings, Statistics, estimate
+from coterie.methods.base import Info, Topology, is_off, method
+from coterie.peers.base import Peers
+from coterie.pushsum import Mass, frequencies, look, nothing_seen, ratio, start
+from coterie.spec import param
+from coterie.task import Task, Variables
+from coterie.training import LocalSGD, Trained
+
+__all__ = ["PDBOMTL"]
+
+OUTER_BATCH = 128  # samples of the outer cost that are held at a time; the cost is that of all
+
+
+class State(NamedTuple):
+    """The inner problem as it stands, the weights of the next round, and what is needed to restart."""
+
+    mass: Mass  # z and w of the base predictors
+    variables: Variables  # x = z / w, and the weights lambda under which it was found
+    weights: Any  # lambda of the next round, as the personal part of the parameters
+    outer: optax.OptState
+    start: Any  # the base predictors at the start of every round; empty where they go on
+    pushed: jax.Array  # [C]: a network that changes counts its steps
+
+
+@method
+class PDBOMTL(LocalSGD):
+    """Agree on base predictors over a directed network; weigh them personally, by hyper-gradients."""
+
+    topology: ClassVar[Topology] = "graph"
+    default_graph: ClassVar[str] = "random-directed"
+    random_links: ClassVar[bool] = True
+    steps: int = param(1, "local steps before each push; 0 counts epochs", at_least=0)
+    predictors: int = param(3, "base predictors (K), where model.members does not say", at_least=1)
+    pushes: int = param(100, "steps of gradient push in a round (the inner problem)", at_least=1)
+    settle: int = param(0, "pushes at a round's end with lr / 10, the second half of them with lr / 100", at_least=0)
+    inner: Literal["restart", "warm"] = param("restart", "whether a round's inner problem starts afresh or goes on")
+    estimator: Literal["neumann", "hgp", "tracking", "local"] = param("neumann", "of the hyper-gradient (see the docs)")
+    depth: int = param(20, "iterations of the estimator (M), each of one Hessian-vector product", at_least=0)
+    damping: float = param(0.1, "step of the estimator's iteration; for hgp the learning rate", above=0)
+    gossip: int = param(5, "pushes for each average of the neumann estimator (S); 1 is badly off", at_least=1)
+    upper: Literal["train", "validation"] = param("train", "samples of the outer cost (the paper: train)")
+    outer_lr: float = param(0.1, "step size of Adam on the weights", above=0)
+    outer_decay: float = param(0.01, "L2 penalty on the weights in the outer cost", at_least=0)
+
+    def __post_init__(self) -> None:
+        if self.settle > self.pushes:
+            raise CoterieError(f"settle must be at most pushes = {self.pushes}, not {self.settle}")
+
+    @property
+    def mutual(self) -> bool:
+        """Whether a client must be heard by exactly those it hears: hyper-gradient push sends against the links."""
+        return self.estimator == "hgp"
+
+    def at_round(self, number: Any) -> "PDBOMTL":
+        """Return the method itself: its learning rate shrinks within a round, by `settle`."""
+        return self
+
+    def adapt(self, task: Task) -> Task:
+        """Return the task of K such models with personal weights."""
+        return task.mixed(self.predictors)
+
+    def check(self, task: Task, federation: Any) -> None:
+        """Refuse clients without samples for the outer cost."""
+        if self.upper == "validation" and not federation.validation.count.all():
+            name = federation.names[int((federation.validation.count == 0).argmax())]
+            raise CoterieError(f"upper = 'validation', but client {name!r} has no validation sample; use 'train'")
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same base predictors and equal weights."""
+        variables = tree.broadcast(task.init(key), peers.ids.shape[0])
+        shared, weights = task.shared(variables.params), task.own(variables.params)
+        outer = jax.vmap(self._adam().init)(weights)
+        first = shared if self.inner == "restart" else ()
+        return State(start(peers, shared), variables, weights, outer, first, jnp.zeros_like(peers.ids))
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Solve the inner problem under the present weights, then step on the weights."""
+        inner_key, outer_key = jax.random.split(key)
+        if self.inner == "restart":
+            state = state._replace(mass=start(peers, state.start))
+        state, statistics, info = self._solve(task, state, peers, clients, inner_key)
+        shared = task.shared(state.variables.params)
+        data = (clients.train, clients.validation if self.upper == "validation" else clients.train)
+        settings = Settings(self.estimator, self.depth, self.damping, self.gossip)
+        found = estimate(
+            peers,
+            lambda x, lam, data, key: self._inner_loss(task, x, lam, data[0], key),
+            lambda x, lam, data: self._outer_cost(task, x, lam, data[1]),
+            shared,
+            state.weights,
+            data,
+            outer_key,
+            settings,
+            statistics,
+            state.pushed[0],
+        )
+        updates, outer = peers.each(self._adam().update, found.value, state.outer)
+        pushed = state.pushed + (self.depth * self.gossip if self.estimator == "neumann" else self.depth)
+        return state._replace(weights=tree.plus(state.weights, updates), outer=outer, pushed=pushed), info
+
+    def _solve(
+        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
+    ) -> tuple[State, Statistics, Info]:
+        """Do P1's Algorithm 1: z <- P (z - lr g(z / w)), w <- P w, and count what each client sees of its links."""
+        link_key, train_key = jax.random.split(key)
+        optimiser = jax.vmap(self.optimiser().init)(state.mass.value)
+
+        def once(t: Any, carry: tuple) -> tuple:
+            mass, shared, optimiser, seen, loss = carry
+            rate = jnp.where(t >= self.pushes - self.settle, 0.1, 1.0) if self.settle else 1.0
+            rate = jnp.where(t >= self.pushes - self.settle // 2, 0.01, rate) if self.settle else 1.0
+
+            def train(x: Any, lam: Any, optimiser: Any, data: Split, key: jax.Array) -> Trained:
+                def slope(x: Any, *rest: Any) -> Any:
+                    return jax.value_and_grad(lambda x: task.loss(task.join(x, lam), *rest), has_aux=True)(x)
+
+                return self.scaled(rate).train(task, Variables(x), data, key, optimiser_state=optimiser, slope=slope)
+
+            keys = peers.keys(jax.random.fold_in(train_key, t))
+            trained = peers.each(train, shared, state.weights, optimiser, clients.train, keys)
+            moved = Mass(tree.plus(mass.value, tree.minus(trained.variables.params, shared)), mass.weight)
+            to = peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t)
+            mass, seen = look(peers, seen, moved, to)
+            return mass, ratio(mass), trained.optimiser, seen, loss + trained.loss
+
+        nothing = jnp.zeros(peers.ids.shape[0], task.dtype)
+        first = (state.mass, ratio(state.mass), optimiser, nothing_seen(peers), nothing)
+        mass, shared, _, seen, loss = peers.loop(self.pushes, once, first)
+        variables = Variables(task.join(shared, state.weights))
+        met = frequencies(seen)
+        found = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes)
+        return found, Statistics(*met), Info(loss / self.pushes, met.heard / (1 + met.heard.sum(1, keepdims=True)))
+
+    def _inner_loss(self, task: Task, x: Any, lam: Any, data: Split, key: jax.Array) -> jax.Array:
+        """f_i on a minibatch, with its penalty."""
+        indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
+        loss, _ = task.loss(task.join(x, lam), (), data.x[indices], data.y[indices], mask, train=False)
+        return loss if is_off(self.weight_decay) else loss + 0.5 * self.weight_decay * optax.tree.norm(x, squared=True)
+
+    def _outer_cost(self, task: Task, x: Any, lam: Any, data: Split) -> jax.Array:
+        """F_i: the mean loss over all samples, a batch at a time (its gradient recomputes each), and its penalty."""
+        n = data.x.shape[0]
+        size = min(OUTER_BATCH, n)
+
+        @jax.checkpoint
+        def batch(total: jax.Array, first: jax.Array) -> tuple[jax.Array, None]:
+            place = first + jnp.arange(size)
+            indices, mask = jnp.minimum(place, n - 1), place < data.count
+            output, _ = task.apply(Variables(task.join(x, lam)), data.x[indices])
+            return total + jnp.where(mask, task.losses(output, data.y[indices]), 0).sum(), None
+
+        total, _ = lax.scan(batch, jnp.zeros((), task.dtype), jnp.arange(0, n, size))
+        cost = total / jnp.maximum(data.count, 1)
+        return cost if is_off(self.outer_decay) else cost + 0.5 * self.outer_decay * optax.tree.norm(lam, squared=True)
+
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.adam(self.outer_lr)
+
+    def models(self, state: State) -> Variables:
+        """Return each client's base predictors with the weights under which they were found."""
+        return state.variables
