@@ -88,11 +88,10 @@ def compare(ours, theirs):
 
 def test_statsmodels(fitted):
     name, model, *_ = fitted
-    if name not in STATSMODELS:
-        return
-    theirs = STATSMODELS[name]
-    assert model.log_likelihood_ == pytest.approx(theirs["log_likelihood"], abs=1e-3)
-    for level, components in theirs["variances"].items():
-        ours = model.variance_components_[level]
-        for key, value in components.items() if isinstance(components, dict) else [(None, components)]:
-            assert (ours if key is None else ours[key]) == pytest.approx(value, rel=1e-3)
+    theirs = STATSMODELS.get(name)
+    assert theirs is not None or name == "chem97_slope"  # the one that MixedLM was not asked for
+    if theirs is not None:
+        assert model.log_likelihood_ == pytest.approx(theirs["log_likelihood"], abs=1e-3)
+        assert model.variance_components_["residual"] == pytest.approx(theirs["variances"]["residual"], rel=1e-3)
+        for level in theirs["variances"].keys() - {"residual"}:
+            assert model.variance_components_[level] == pytest.approx(theirs["variances"][level], rel=1e-3)
