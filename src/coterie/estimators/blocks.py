@@ -114,9 +114,17 @@ class Absorbed:
     tree: Tree
 
 
-def solve(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray, within: np.ndarray) -> Solution:
+def solve(
+    moments: np.ndarray,
+    tree: Tree,
+    random: np.ndarray,
+    group: np.ndarray,
+    within: np.ndarray,
+    ridge: float = 0.0,
+    beta: np.ndarray | None = None,
+) -> Solution:
     """Solve for all coefficients; moments [p + 1, p + 1, groups] are in the tree's order, ratios [random]."""
-    return finish(absorb(moments, tree, random, group), within)
+    return finish(absorb(moments, tree, random, group), within, ridge, beta)
 
 
 def absorb(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray) -> Absorbed:
@@ -134,20 +142,21 @@ def absorb(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarra
     return Absorbed(group, schur, totals, log_determinant, random, tree)
 
 
-def finish(absorbed: Absorbed, within: np.ndarray) -> Solution:
-    """Absorb the districts' random coefficients, solve for beta, and go down again."""
+def finish(absorbed: Absorbed, within: np.ndarray, ridge: float = 0.0, beta: np.ndarray | None = None) -> Solution:
+    """Absorb the districts' random coefficients, solve for beta, and go down again.
+
+    A ridge is the precision of a normal prior on beta in place of the flat one; a beta that is given is kept, and the
+    determinant and the covariances are then those of the random coefficients given beta.
+    """
     random, tree, totals = absorbed.random, absorbed.tree, absorbed.totals.copy()
     size, districts = len(totals) - 1, len(tree.starts)
     log_determinant = absorbed.log_determinant + _absorb(totals, random, within)
     total = totals.sum(axis=2)
-    try:
-        factor = np.linalg.cholesky(total[:size, :size])
-    except np.linalg.LinAlgError:
-        raise InvalidData("X: the coefficients are not determined; remove features that depend on each other") from None
-    inverse = np.linalg.inv(factor)
-    covariance = inverse.T @ inverse
-    beta = covariance @ total[:size, size]
-    log_determinant += 2.0 * float(np.log(np.diag(factor)).sum())
+    if beta is None:
+        beta, covariance, determinant = _top(total, ridge)
+        log_determinant += determinant
+    else:
+        covariance = np.zeros((size, size))
     squares = float(total[size, size] - total[:size, size] @ beta)
     means = np.repeat(beta[:, None], districts, axis=1)
     top = _level(within, totals[random], means)
@@ -156,6 +165,18 @@ def finish(absorbed: Absorbed, within: np.ndarray) -> Solution:
     bottom = _level(absorbed.ratio, absorbed.schur, theta)
     theta[random] += absorbed.ratio[:, None] * bottom.residual
     return Solution(beta, means, theta, covariance, squares, log_determinant, random, bottom, top, tree)
+
+
+def _top(total: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return beta, its covariance and the log determinant of its information, from the moments of all together."""
+    size = len(total) - 1
+    try:
+        factor = np.linalg.cholesky(total[:size, :size] + ridge * np.eye(size))
+    except np.linalg.LinAlgError:
+        raise InvalidData("X: the coefficients are not determined; remove features that depend on each other") from None
+    inverse = np.linalg.inv(factor)
+    covariance = inverse.T @ inverse
+    return covariance @ total[:size, size], covariance, 2.0 * float(np.log(np.diag(factor)).sum())
 
 
 def _absorb(moments: np.ndarray, random: np.ndarray, ratio: np.ndarray) -> float:

@@ -5,7 +5,7 @@ statisticians (E3.14: the two answers are equal for any design): exact, in one r
 group. Variances are given, or estimated by REML; the answers then agree with lme4's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from coterie.estimators.base import GroupedRegressor, Rows
 from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import UNSEEN, InvalidData
+from coterie.estimators.hierarchy import Hierarchical, Variance
 from coterie.estimators.moments import group_moments, message_size, pack, rescaled, unpack
 from coterie.estimators.reml import Problem, Variances, restricted_likelihood
 from coterie.estimators.summary import Summary, summarise
@@ -21,12 +22,9 @@ from coterie.estimators.summary import Summary, summarise
 __all__ = ["HierarchicalLinearRegression"]
 
 _ROWS = 4096  # rows at a time where every row has a covariance of its own
-_DEPENDENT = 1e-12  # smallest eigenvalue, of a correlation matrix, that still determines the coefficients
-
-Variance = float | Sequence[float] | Mapping[str, float] | None
 
 
-class HierarchicalLinearRegression(GroupedRegressor):
+class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
     """Linear regression for rows in groups (schools), which may lie in districts.
 
     The coefficients of a group are theta_i = w_j + u_i and those of its district w_j = beta + v_j. What varies, and by
@@ -176,8 +174,7 @@ class HierarchicalLinearRegression(GroupedRegressor):
 
     def _fit_statistics(self, moments: np.ndarray, counts: np.ndarray, rows: Rows) -> None:
         random = self._random_columns()
-        if self.covariance not in ("diagonal", "isotropic"):
-            raise InvalidData(f'covariance: must be "diagonal" or "isotropic", not {self.covariance!r}')
+        self._check_covariance()
         tree = Tree.of(self._nesting.district)
         scale = self._scale(moments, counts)
         moments = rescaled(moments[:, :, tree.order], scale)
@@ -224,19 +221,6 @@ class HierarchicalLinearRegression(GroupedRegressor):
         rows = counts.sum() if self._estimated() else squares.max()
         return np.sqrt(squares / rows)
 
-    def _refuse_dependent(self, total: np.ndarray) -> None:
-        """Say which features depend on each other: beta is not determined then."""
-        size = len(total) - 1
-        length = np.sqrt(np.diag(total)[:size])
-        values, vectors = np.linalg.eigh(total[:size, :size] / np.outer(length, length))
-        if values[0] > _DEPENDENT * size:
-            return
-        names = np.array(self._coefficient_names(), dtype=object)[np.abs(vectors[:, 0]) > 0.1]
-        raise InvalidData(
-            f"X: {', '.join(names)} depend on each other, or there are too few rows for so many features; "
-            "leave one out (or centre it, if its mean is far larger than its spread)"
-        )
-
     def _residual(self) -> float | None:
         if self.residual_variance is None:
             return None
@@ -244,25 +228,6 @@ class HierarchicalLinearRegression(GroupedRegressor):
         if not (np.isfinite(value) and value > 0):
             raise InvalidData(f"residual_variance: must be positive, not {self.residual_variance}")
         return value
-
-    def _given(self, parameter: str, random: np.ndarray, squared: np.ndarray, units: int) -> np.ndarray | None:
-        """Return given variances [random] in the search's units, or None; a single unit has no variance to estimate."""
-        value = getattr(self, parameter)
-        if value is None:
-            return np.zeros(len(random)) if units == 1 else None
-        names = [self._coefficient_names()[k] for k in random]
-        if isinstance(value, Mapping):
-            if set(value) != set(names):
-                raise InvalidData(f"{parameter}: give a variance for each of {', '.join(names)}, and for no other")
-            value = [value[name] for name in names]
-        array = np.asarray(value, dtype=np.float64)
-        if array.ndim > 1 or (array.ndim == 1 and len(array) != len(random)):
-            raise InvalidData(f"{parameter}: give one number, or one for each of {', '.join(names)}")
-        if array.ndim == 1 and self.covariance == "isotropic" and np.ptp(array) > 0:
-            raise InvalidData(f'{parameter}: covariance="isotropic" has one variance a level; give one number')
-        if not (np.isfinite(array).all() and (array >= 0).all()):
-            raise InvalidData(f"{parameter}: variances must be 0 or more, not {value}")
-        return np.broadcast_to(array, (len(random),)) * squared
 
     # -- how sure ---------------------------------------------------------------------------------------------------
 
