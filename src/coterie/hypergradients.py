@@ -9,7 +9,8 @@ lower sum_s F_s(x*, lambda_s). With H_i, C_i = d2 f_i / dx dx, d2 f_i / dlambda 
   with learning rate `damping`, which is not the gradient above but near it (off by about the learning rate); noisy.
 - `neumann`: q = damping * sum_m (I - damping Hbar)^m ubar, averages by `gossip` steps of push-sum (arXiv 2210.02129);
   as exact as the averages: with gossip = 1 it is badly off, with 5 to 10 not.
-- `tracking`: push-DIGing (Nedic, Olshevsky, Shi 2017) on the quadratic whose minimum is q; exact in the limit.
+- `tracking`: push-DIGing (Nedic, Olshevsky, Shi 2017) on the quadratic whose minimum is q; exact in the limit, also
+  with gossip = 1 where the network is well connected.
 - `local`: d_lambda F_i alone, as if x did not depend on lambda; no message.
 
 Signatures (C clients living here; x, lam, data are trees of arrays `[C, ...]`; all pure, for use inside a round):
@@ -28,20 +29,23 @@ Each iteration costs one Hessian-vector product a client: both Jacobian products
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from coterie import tree
 from coterie.peers.base import Peers
-from coterie.pushsum import Mass, push_step, ratio, start
+from coterie.pushsum import Frequencies, Mass, Order, push_step, ratio, start
 
-__all__ = ["Hypergradient", "Settings", "Statistics", "estimate", "products", "safe_damping"]
+__all__ = ["Estimator", "Hypergradient", "Settings", "Statistics", "estimate", "products", "safe_damping"]
 
 Tree = Any
 Inner = Callable[[Tree, Tree, Tree, jax.Array], jax.Array]
+Estimator = Literal["hgp", "neumann", "tracking", "local"]
 Outer = Callable[[Tree, Tree, Tree], jax.Array]
+Statistics = Frequencies  # what `hgp` knows of the network: counted by `pushsum.look`, or `bilevel.expected_statistics`
 POWER_STEPS = 15  # of the power iteration: the largest curvature to within a tenth, where a factor of two matters
 
 
@@ -52,25 +56,17 @@ class Settings(NamedTuple):
         estimator: `hgp`, `neumann`, `tracking` or `local`.
         depth: how many iterations (M), each of one Hessian-vector product.
         damping: the step of the iteration; for `hgp` the learning rate with which x was found.
-        gossip: push-sum steps for each average of `neumann` (S).
+        gossip: push-sum steps in each iteration (S): `neumann` is as exact as its averages, so never 1; `tracking`
+            is exact with any, but on a sparse network it is stable at this damping only with several.
         order: of stochastic gradient push, for `hgp`: `before` (gradient step, then communication), `after` (the same
-            sequence, seen half a step later) or `mixed` (z <- P z - lr g(z / w), which P1's program runs).
+            sequence, seen half a step later) or `authors` (z <- P z - lr g(z / w), which P1's program runs).
     """
 
-    estimator: str
+    estimator: Estimator
     depth: int
     damping: Any
     gossip: int = 5
-    order: str = "before"
-
-
-class Statistics(NamedTuple):
-    """What `hgp` knows of the network, expected or counted; who is heard must be who hears, slot by slot."""
-
-    sent: jax.Array  # [C, L] the part of what a client holds that goes to each listener, on average over steps
-    kept: jax.Array  # [C] the part it keeps
-    heard: jax.Array  # [C, D] how often each neighbour's message arrives
-    weight: jax.Array  # [C] the push-sum weight, on average
+    order: Order = "before"
 
 
 class Hypergradient(NamedTuple):
@@ -149,7 +145,7 @@ def estimate(
 
 
 def _hgp(local: _Local, settings: Settings, statistics: Statistics) -> Hypergradient:
-    """P1, Algorithm 2; with order `mixed` what the authors' program runs."""
+    """P1, Algorithm 2; with order `authors` what the authors' program runs."""
     peers, rate = local.peers, settings.damping
     # A receiver weighs u_j by pbar_ij / dbar_ji: on average it then hears pbar_ij u_j, the transpose of the mixing.
     heard = peers.present & (statistics.heard > 0)
@@ -162,7 +158,7 @@ def _hgp(local: _Local, settings: Settings, statistics: Statistics) -> Hypergrad
     def iterate(m: Any, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
         u, v = carry
         collected = collect(m, u)
-        at = u if settings.order == "mixed" else collected
+        at = u if settings.order == "authors" else collected
         curved, crossed = local.jacobians(m, at)
         v = tree.minus(v, peers.seal(tree.scale(rate, crossed)))  # v_i -= gamma C_i a_i
         u = tree.minus(collected, peers.seal(_times(rate / statistics.weight, curved)))  # u_i = a_i - gamma/w_i H_i a_i
@@ -177,15 +173,9 @@ def _neumann(local: _Local, settings: Settings) -> Hypergradient:
     """Push-sum Neumann (arXiv 2210.02129): sum the series with averages of S push-sum steps."""
     peers, damping = local.peers, settings.damping
 
-    def average(m: Any, u: Tree) -> Tree:
-        def gossip(s: Any, mass: Mass) -> Mass:
-            return push_step(peers, mass, local.links(m * settings.gossip + s))[0]
-
-        return ratio(peers.loop(settings.gossip, gossip, start(peers, u)))  # weights start at one in every average
-
     def iterate(m: Any, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
         u, v = carry
-        y = average(m, u)
+        y = ratio(_gossip(local, m, settings.gossip, start(peers, u)))  # weights start at one in every average
         curved, crossed = local.jacobians(m, y)
         v = tree.minus(v, peers.seal(tree.scale(damping, crossed)))  # v_i -= alpha C_i y_i
         return tree.minus(y, peers.seal(tree.scale(damping, curved))), v  # u_i = y_i - alpha H_i y_i
@@ -202,7 +192,7 @@ def _tracking(local: _Local, settings: Settings) -> Hypergradient:
         mass, y, before, _ = carry
         stepped = tree.minus(mass.value, peers.seal(tree.scale(damping, y)))
         # One message carries the solution, the tracked gradient and the weight.
-        ((solution, tracked), weight), _ = push_step(peers, Mass((stepped, y), mass.weight), local.links(m))
+        (solution, tracked), weight = _gossip(local, m, settings.gossip, Mass((stepped, y), mass.weight))
         mass = Mass(solution, weight)
         curved, crossed = local.jacobians(m, ratio(mass))
         now = tree.minus(curved, local.slope)  # G_i(q) = H_i q - d_x F_i
@@ -214,6 +204,15 @@ def _tracking(local: _Local, settings: Settings) -> Hypergradient:
     return Hypergradient(tree.minus(local.direct, crossed), _sizes(peers, first), _sizes(peers, y))
 
 
+def _gossip(local: _Local, m: Any, times: int, mass: Mass) -> Mass:
+    """The push-sum steps of iteration m: P^S applied to value and weight."""
+
+    def once(s: Any, mass: Mass) -> Mass:
+        return push_step(local.peers, mass, local.links(m * times + s))[0]
+
+    return local.peers.loop(times, once, mass) if times > 1 else once(0, mass)
+
+
 def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
     """Return 1 / the largest curvature of any client's inner loss, by power iteration; every client hears the same.
 
@@ -221,17 +220,14 @@ def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key
     """
 
     def curvature(x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
-        def apply(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
-            a, _ = carry
-            curved, _ = products(inner, x, lam, data, key, a)
-            size = _norm(curved)
-            return jax.tree.map(lambda c: c / jnp.maximum(size, 1e-30).astype(c.dtype), curved), size
+        flat, build = ravel_pytree(x)
 
-        leaves, structure = jax.tree.flatten(x)
-        keys = jax.random.split(key, len(leaves))
-        a = structure.unflatten([jax.random.normal(k, b.shape, b.dtype) for k, b in zip(keys, leaves, strict=True)])
-        a = tree.scale(1 / _norm(a), a)
-        return jax.lax.fori_loop(0, POWER_STEPS, apply, (a, _norm(a)))[1]
+        def apply(_: Any, a: jax.Array) -> jax.Array:
+            curved, _ = products(inner, x, lam, data, key, build(a / jnp.sqrt(a @ a)))
+            return ravel_pytree(curved)[0]
+
+        a = jax.lax.fori_loop(0, POWER_STEPS, apply, jax.random.normal(key, flat.shape, flat.dtype))
+        return jnp.sqrt(a @ a)
 
     largest, arrived = peers.share(peers.each(curvature, x, lam, data, peers.keys(key)), certain=True)
     return 1 / jnp.max(jnp.where(arrived, largest, 0))

@@ -122,7 +122,7 @@ class PDBOMTL(LocalSGD):
             state.pushed[0],
         )
         updates, outer = peers.each(self._adam().update, found.value, state.outer)
-        pushed = state.pushed + (self.depth * self.gossip if self.estimator == "neumann" else self.depth)
+        pushed = state.pushed + self.depth * (1 if self.estimator == "hgp" else self.gossip)
         return state._replace(weights=tree.plus(state.weights, updates), outer=outer, pushed=pushed), info
 
     def _solve(
