@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from coterie import tree
 from coterie.graph import Graph, require_connected
@@ -33,6 +34,7 @@ __all__ = [
     "Order",
     "Seen",
     "Tracking",
+    "Unmetered",
     "average",
     "frequencies",
     "gradient_push",
@@ -60,11 +62,29 @@ class Mass(NamedTuple):
     weight: jax.Array  # [C]
 
 
-def network(graph: Graph, dtype: Any = jnp.float32) -> LocalPeers:
+class Unmetered(LocalPeers):
+    """The verbs without a ledger: nothing is remembered between calls, so that one object serves in many programs."""
+
+    def _charge(self, link: str, messages: jax.Array, size: int) -> None:
+        pass
+
+    def _next_exchange(self) -> int:
+        return 0
+
+    def loop(self, times: int, body: Callable[[jax.Array, Tree], Tree], start: Tree) -> Tree:
+        """Run `body(step, value)` so many times."""
+        return lax.fori_loop(0, times, body, start)
+
+    def choose(self, flag: jax.Array, yes: Callable[[Tree], Tree], no: Callable[[Tree], Tree], value: Tree) -> Tree:
+        """Run `yes(value)` or `no(value)`."""
+        return lax.cond(flag, yes, no, value)
+
+
+def network(graph: Graph, dtype: Any = jnp.float32) -> Unmetered:
     """Return the verbs for clients that all live here, in id order: what this module needs for arrays of your own."""
     require_connected(graph, "push-sum")
     tables = make_tables(graph, np.zeros(graph.neighbours.shape), dtype=np.dtype(dtype).type)
-    return LocalPeers(jax.tree.map(jnp.asarray, tables))
+    return Unmetered(jax.tree.map(jnp.asarray, tables))
 
 
 def start(peers: Peers, value: Tree) -> Mass:
