@@ -8,16 +8,23 @@ model.predict(frame)      # every school's own model; a new school gets its dist
 """
 
 from coterie.estimators.baselines import LocalRegression, PooledRegression, SingleClusterRegression, james_stein
+from coterie.estimators.classifier import SeparationWarning
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.linear import HierarchicalLinearRegression
 from coterie.estimators.linear_cv import HierarchicalLinearRegressionCV
+from coterie.estimators.logistic import HierarchicalLogisticRegression
+from coterie.estimators.logistic_baselines import LocalLogisticRegression, PooledLogisticRegression
 
 __all__ = [
     "HierarchicalLinearRegression",
     "HierarchicalLinearRegressionCV",
+    "HierarchicalLogisticRegression",
     "InvalidData",
+    "LocalLogisticRegression",
     "LocalRegression",
+    "PooledLogisticRegression",
     "PooledRegression",
+    "SeparationWarning",
     "SingleClusterRegression",
     "james_stein",
 ]

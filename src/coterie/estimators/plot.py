@@ -44,7 +44,7 @@ def plot_shrinkage(model: "HierarchicalLinearRegression", coefficient: str | Non
         raise InvalidData(
             f"coefficient: {coefficient!r} does not vary between groups; choose one of {', '.join(names)}"
         )
-    alone = local_estimates(model)[:, names.index(coefficient)]
+    alone = (model._alone() if hasattr(model, "_alone") else local_estimates(model))[:, names.index(coefficient)]
     column = model._coefficient_names().index(coefficient)
     together, overall = model._table[: len(alone), column], model._table[-1, column]
     shown = np.flatnonzero(np.isfinite(alone))

@@ -25,11 +25,13 @@ class Summary:
     intraclass_correlation: dict[str, float]
     rows_per: dict[str, int]
     log_likelihood: float | None
+    title: str = "Hierarchical linear regression"
+    likelihood: str = "Restricted log-likelihood"
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in self.rows_per.items())
         parts = [
-            f"Hierarchical linear regression of {counts}",
+            f"{self.title} of {counts}",
             "\nGlobal coefficients\n" + self.coefficients.to_string(float_format="{:.5g}".format),
             "\nVariances\n" + self.variances.to_string(index=False, float_format="{:.5g}".format),
         ]
@@ -37,7 +39,7 @@ class Summary:
             shares = ", ".join(f"{value:.3f} ({name})" for name, value in self.intraclass_correlation.items())
             parts.append(f"\nIntraclass correlation: {shares}")
         if self.log_likelihood is not None:
-            parts.append(f"Restricted log-likelihood: {self.log_likelihood:.2f}")
+            parts.append(f"{self.likelihood}: {self.log_likelihood:.2f}")
         return "\n".join(parts)
 
 
@@ -57,15 +59,21 @@ def summarise(model: "HierarchicalLinearRegression", level: float) -> Summary:
     coefficients = pd.DataFrame(columns, index=model._coefficient_names())
     components = model.variance_components_
     rows = [(name, key, value) for name in ("group", "within") for key, value in components.get(name, {}).items()]
-    rows.append(("residual", "", components["residual"]))
+    residual = components.get("residual")
+    if residual is not None:
+        rows.append(("residual", "", residual))
     variances = pd.DataFrame(rows, columns=["level", "coefficient", "variance"])
     variances["standard deviation"] = np.sqrt(variances["variance"])
     group, within = (components.get(name, {}).get(INTERCEPT, 0.0) for name in ("group", "within"))
-    total = group + within + components["residual"]
+    # Log-odds have no residual of their own; logistic noise, which makes classes of them, has the variance pi^2 / 3.
+    total = group + within + (np.pi**2 / 3.0 if residual is None else residual)
     shares = {"group": (group + within) / total} if INTERCEPT in components["group"] else {}
     if shares and model.within_ is not None:
         shares["within"] = within / total
     counts = {"groups": len(model.groups_)}
     if model.within_ is not None:
         counts["districts"] = len(model.within_)
-    return Summary(coefficients, variances, shares, counts, model.log_likelihood_)
+    if residual is not None:
+        return Summary(coefficients, variances, shares, counts, model.log_likelihood_)
+    title, likelihood = "Hierarchical logistic regression", f"{model.likelihood.capitalize()} log-likelihood (Laplace)"
+    return Summary(coefficients, variances, shares, counts, model.log_likelihood_, title, likelihood)

@@ -1,0 +1,151 @@
+"""The groups' side of logistic regression: what rows say about coefficients, a message for each group.
+
+Only this file looks at rows. Given its coefficients theta_i, a group answers with its loss sum log(1 + exp(-+eta)), its
+gradient X'(y - mu) and its information X'WX, W = diag(mu (1 - mu)): p(p+1)/2 + p + 1 numbers. Everything else, Newton's
+method and the Laplace approximation, is made of these; what is sent is counted for the ledger.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from coterie.estimators.moments import group_moments
+
+__all__ = ["Answer", "Bernoulli"]
+
+_BLOCK = 16384  # rows at a time where each needs a matrix of its own
+_TINY = 1e-30  # the smallest weight: 0 / 0 where a row's probability is 0 or 1 to the last bit
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the groups said about theta [p, groups]."""
+
+    theta: np.ndarray
+    loss: np.ndarray  # [groups]
+    moments: np.ndarray  # [p + 1, p + 1, groups]: X'WX, and X'(y - mu) as the response's column
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """Return X'(y - mu) [p, groups]: how the log-likelihood rises."""
+        return self.moments[:-1, -1]
+
+    def quadratic(self, bound: np.ndarray | None = None) -> np.ndarray:
+        """Return the moments of the linear model that is Newton's: its response is theta plus a step.
+
+        With a bound [p, p, groups] on the information, the step is the majoriser's in place of Newton's.
+        """
+        moments = self.moments.copy()
+        if bound is not None:
+            moments[:-1, :-1] = bound
+        response = self.gradient + np.einsum("abi,bi->ai", moments[:-1, :-1], self.theta)
+        moments[:-1, -1] = moments[-1, :-1] = response
+        return moments
+
+
+class Bernoulli:
+    """The rows, sorted by group; theta is always [p, groups], the intercept first if there is one."""
+
+    def __init__(
+        self,
+        features: np.ndarray,
+        target: np.ndarray,
+        group: np.ndarray,
+        groups: int,
+        intercept: bool,
+        offset: np.ndarray | None = None,
+    ) -> None:
+        order = np.argsort(group, kind="stable")
+        self.features, self.target, self.group = features[order], target[order], group[order]
+        self.offset = None if offset is None else offset[order]
+        self.groups, self.intercept = groups, intercept
+        self.size = features.shape[1] + int(intercept)
+        self.rounds = self.numbers_up = self.numbers_down = 0  # of one group
+        self._bound: np.ndarray | None = None
+        self._null_loss: float | None = None
+
+    def predictor(self, theta: np.ndarray) -> np.ndarray:
+        """Return the linear predictor of every row, offset included."""
+        first = int(self.intercept)
+        eta = theta[0, self.group] if first else np.zeros(len(self.group))
+        for k in range(self.features.shape[1]):
+            eta += self.features[:, k] * theta[first + k, self.group]
+        return eta if self.offset is None else eta + self.offset
+
+    def at(self, theta: np.ndarray) -> Answer:
+        """Ask the groups about theta."""
+        self._count(up=self.size * (self.size + 1) // 2 + self.size + 1, down=self.size)
+        eta = self.predictor(theta)
+        loss = np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta))
+        weight = np.maximum(expit(eta) * expit(-eta), _TINY)
+        # 1 - mu where y = 1 as expit(-eta), which keeps its digits where mu is nearly 1.
+        residual = np.where(self.target == 1.0, expit(-eta), -expit(eta))
+        moments = group_moments(
+            self.features, residual / weight, self.group, self.groups, self.intercept, weights=weight
+        )
+        return Answer(theta, np.bincount(self.group, weights=loss, minlength=self.groups), moments)
+
+    def null_loss(self) -> float:
+        """Return the loss of all rows where every coefficient is zero."""
+        if self._null_loss is None:
+            self._count(up=1, down=0)
+            eta = np.zeros(len(self.group)) if self.offset is None else self.offset
+            self._null_loss = float(np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta)).sum())
+        return self._null_loss
+
+    def bound(self) -> np.ndarray:
+        """Return X'X / 4 of every group, which no information exceeds: a step with it never fails to descend."""
+        if self._bound is None:
+            self._count(up=self.size * (self.size + 1) // 2, down=0)
+            zero = np.zeros(len(self.group))
+            self._bound = group_moments(self.features, zero, self.group, self.groups, self.intercept)[:-1, :-1] / 4.0
+        return self._bound
+
+    def skew(self, theta: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        """Return how log det of the information changes with theta [p, groups], given covariances [p, p, groups].
+
+        That is the sum over rows of x w (1 - 2 mu) x' C x: the weight's slope times the variance of the predictor.
+        """
+        self._count(up=self.size, down=self.size * (self.size + 1) // 2)
+        eta = self.predictor(theta)
+        slope = expit(eta) * expit(-eta) * -np.tanh(eta / 2.0)
+        for start in range(0, len(eta), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            z = self._design(block)
+            slope[block] *= np.einsum("an,abn,bn->n", z, covariance[:, :, self.group[block]], z, optimize=True)
+        first = int(self.intercept)
+        found = np.empty((self.size, self.groups))
+        if first:
+            found[0] = np.bincount(self.group, weights=slope, minlength=self.groups)
+        for k in range(self.features.shape[1]):
+            found[first + k] = np.bincount(self.group, weights=slope * self.features[:, k], minlength=self.groups)
+        return found
+
+    def separated(self, theta: np.ndarray, random: np.ndarray) -> np.ndarray:
+        """Return which groups [groups] these coefficients separate: every row on its own class's side.
+
+        Without a penalty such a group's coefficients would grow for ever. Where the intercept is among the random
+        ones, so it is with a group of a single class, whatever its coefficients.
+        """
+        kept = np.zeros_like(theta)
+        kept[random] = theta[random]
+        offset, self.offset = self.offset, None
+        margin = np.where(self.target == 1.0, 1.0, -1.0) * self.predictor(kept)
+        self.offset = offset
+        rows = np.bincount(self.group, minlength=self.groups)
+        right = np.bincount(self.group[margin > 0.0], minlength=self.groups)
+        found = right == rows
+        if self.intercept and 0 in random:
+            ones = np.bincount(self.group, weights=self.target, minlength=self.groups)
+            found |= (ones == 0) | (ones == rows)
+        return found & (rows > 0)
+
+    def _design(self, block: slice) -> np.ndarray:
+        features = self.features[block].T
+        return np.concatenate([np.ones((1, features.shape[1])), features]) if self.intercept else features
+
+    def _count(self, up: int, down: int) -> None:
+        self.rounds += 1
+        self.numbers_up += up
+        self.numbers_down += down

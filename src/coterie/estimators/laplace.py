@@ -1,0 +1,179 @@
+"""Variances of the hierarchical logistic model by Laplace's approximation of its likelihood.
+
+The integral over the coefficients of exp(-objective) is replaced by that of the normal density with the same mode and
+curvature there. Minus twice its logarithm is, up to a constant,
+
+    2 objective(mode) + log det V + log det X' V^-1 X
+
+with V and both determinants those of the linear model at the mode (`blocks.py`): the restricted likelihood, in which
+beta is integrated over, too, as in REML. "marginal" leaves the last determinant out and maximises over beta as well,
+which is what lme4's glmer does (nAGQ = 1). The gradient is exact: the mode moves with the variances, and the weights
+with the mode; one more solution with the same blocks accounts for that. Parameters are standard deviations, so that a
+variance of zero is found as easily as any other.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from coterie.estimators.bernoulli import Answer, Bernoulli
+from coterie.estimators.blocks import Tree
+from coterie.estimators.newton import WEAK, Mode, Penalty, find_mode, settle
+
+__all__ = ["LARGEST", "Criterion", "Fit", "Problem", "laplace"]
+
+LARGEST = 100.0  # standard deviation of a logit; one that reaches it is not bounded by the rows
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is known: the rows and the variances that were given (None: to be estimated).
+
+    `scale` [random] makes one parameter a level out of the isotropic model: the standard deviations are its multiples.
+    """
+
+    data: Bernoulli
+    tree: Tree
+    random: np.ndarray
+    group: np.ndarray | None
+    within: np.ndarray | None
+    scale: np.ndarray | None = None
+    marginal: bool = False
+    ridge: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The mode at the variances found, and whether beta needed the weak prior."""
+
+    mode: Mode
+    penalty: Penalty
+    log_likelihood: float | None  # None: nothing was estimated
+    weak: bool
+
+
+def laplace(problem: Problem) -> Fit:
+    """Estimate what is not given, and return the mode there."""
+    criterion = Criterion(problem)
+    deviations = np.full(criterion.deviations, 0.5)
+    mode, weak = settle(problem.data, criterion.penalty(deviations))
+    if weak:
+        criterion = Criterion(replace(problem, ridge=WEAK))
+    if not criterion.deviations:
+        return Fit(mode, criterion.penalty(deviations), None, weak)
+    criterion.begin(mode)
+    parameters = _search(criterion, np.r_[deviations, np.zeros(criterion.size - len(deviations))])
+    value, _ = criterion(parameters)
+    constant = 0.0 if problem.marginal else problem.data.size * np.log(2.0 * np.pi)
+    return Fit(criterion.mode(parameters), criterion.penalty(parameters), -0.5 * (value - constant), weak)
+
+
+class Criterion:
+    """Minus twice the logarithm of the approximate likelihood, with its gradient, at a vector of parameters.
+
+    The parameters are standard deviations and, for the marginal likelihood, where beta is in units of its standard
+    errors at the mode that the search began with.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        random = len(problem.random)
+        # Each level: the matrix from parameters (squared) to variances, or None where its variances are given.
+        shape = np.eye(random) if problem.scale is None else np.asarray(problem.scale)[:, None] ** 2
+        self.group = shape if problem.group is None and random else None
+        self.within = shape if problem.within is None and random else None
+        self.deviations = sum(m.shape[1] for m in (self.group, self.within) if m is not None)
+        self.size = self.deviations + (problem.data.size if problem.marginal else 0)
+        self.information, self.slopes = np.ones(self.size), np.zeros(self.deviations)
+        self.centre, self.unit = np.zeros(problem.data.size), np.eye(problem.data.size)
+        self._nearby: Answer | None = None
+        self._mode: tuple[bytes, Mode] | None = None
+        self._last: tuple[bytes, float, np.ndarray] | None = None
+
+    def begin(self, mode: Mode) -> None:
+        """Begin at a mode: the next ones are looked for from there."""
+        self._nearby = mode.answer
+        self.centre, self.unit = mode.solution.beta, np.linalg.cholesky(mode.solution.covariance)
+
+    def penalty(self, parameters: np.ndarray) -> Penalty:
+        """Return the variances that the parameters stand for."""
+        found, used = [], 0
+        for shape, given in ((self.group, self.problem.group), (self.within, self.problem.within)):
+            if shape is None:
+                found.append(np.zeros(len(self.problem.random)) if given is None else np.asarray(given))
+            else:
+                found.append(shape @ parameters[used : used + shape.shape[1]] ** 2)
+                used += shape.shape[1]
+        return Penalty(self.problem.tree, self.problem.random, found[0], found[1], self.problem.ridge)
+
+    def mode(self, parameters: np.ndarray) -> Mode:
+        """Return the mode at these parameters; the last one is kept, as a search asks for it again."""
+        if self._mode is None or self._mode[0] != parameters.tobytes():
+            beta = self.centre + self.unit @ parameters[self.deviations :] if self.problem.marginal else None
+            mode = find_mode(self.problem.data, self.penalty(parameters), self._nearby, beta)
+            self._nearby, self._mode = mode.answer, (parameters.tobytes(), mode)
+        return self._mode[1]
+
+    def __call__(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the criterion and its gradient; keeps the information about parameters and the variances' slopes."""
+        if self._last is not None and self._last[0] == parameters.tobytes():
+            return self._last[1], self._last[2]
+        penalty, mode = self.penalty(parameters), self.mode(parameters)
+        solution, answer = mode.solution, mode.answer
+        value = 2.0 * mode.value + solution.log_determinant
+        group, within, group_square, within_square = solution.slopes(1.0)
+        # The weights follow the mode, which follows the variances: with `skew` the slope of the determinant for theta,
+        # its product with the slope of the mode for a variance is that of two scores.
+        skew = self.problem.data.skew(answer.theta, solution.group_covariance(np.arange(self.problem.data.groups)))
+        moments = answer.moments.copy()
+        moments[:-1, -1] = moments[-1, :-1] = skew
+        moved = penalty.solve(moments, np.zeros(len(skew)) if self.problem.marginal else None)
+        group = group + np.sum(moved.groups.residual * solution.groups.residual, axis=1)
+        within = within + np.sum(moved.districts.residual * solution.districts.residual, axis=1)
+        gradient, information, slopes, used = np.zeros(self.size), np.ones(self.size), np.zeros(self.deviations), 0
+        for shape, slope, square in ((self.group, group, group_square), (self.within, within, within_square)):
+            if shape is not None:
+                part = slice(used, used + shape.shape[1])
+                slopes[part] = shape.T @ slope
+                gradient[part] = 2.0 * parameters[part] * slopes[part]
+                # The second derivative by a standard deviation t, from those by the variance t^2: 2 f' + 4 t^2 f''.
+                curvature = 2.0 * parameters[part] ** 2 * (shape.T**2 @ square)
+                information[part] = curvature + 2.0 * np.maximum(slopes[part], 0.0)
+                used += shape.shape[1]
+        if self.problem.marginal:
+            beta = 2.0 * (penalty.ridge * solution.beta - answer.gradient.sum(axis=1)) + skew.sum(axis=1)
+            beta -= np.einsum("abi,bi->a", answer.moments[:-1, :-1], moved.theta)
+            gradient[used:] = self.unit.T @ beta
+        self.information, self.slopes = information, slopes
+        self._last = parameters.tobytes(), value, gradient
+        return value, gradient
+
+
+def _search(criterion: Criterion, start: np.ndarray) -> np.ndarray:
+    """Minimise, first roughly, then in better units.
+
+    The criterion is even in a standard deviation, so zero is no bound, and a negative one means its size: on a bound
+    the search would stay, as the gradient by a standard deviation of zero is zero.
+    """
+    parameters = start
+    levels = np.arange(criterion.size) < criterion.deviations
+    for tolerance in (1e-1, 1e-5):
+        value, _ = criterion(parameters)
+        floor = 1e-6 * max(1.0, float(criterion.information.max()))
+        unit = 1.0 / np.sqrt(np.maximum(criterion.information, floor))
+
+        def scaled(x: np.ndarray, unit: np.ndarray = unit, zero: float = value) -> tuple[float, np.ndarray]:
+            found, gradient = criterion(x * unit)
+            return found - zero, gradient * unit
+
+        edge = np.where(levels, LARGEST, np.inf) / unit
+        options = {"gtol": tolerance, "ftol": 0.0, "maxiter": 300}
+        bounds = np.column_stack([-edge, edge])
+        found = minimize(scaled, parameters / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        parameters = np.where(levels, np.abs(found.x * unit), found.x * unit)
+    value, _ = criterion(parameters)
+    zero = levels & (parameters < 1e-3)
+    zero[levels] &= criterion.slopes > 0
+    candidate = np.where(zero, 0.0, parameters)
+    return candidate if zero.any() and criterion(candidate)[0] <= value + 1e-9 * abs(value) else parameters

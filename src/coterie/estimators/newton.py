@@ -1,0 +1,151 @@
+"""The most probable coefficients of the hierarchical logistic model: Newton's method with the blocks of the linear one.
+
+    minimise  sum_i loss_i(theta_i) + 1/2 sum_i u_i' G^-1 u_i + 1/2 sum_j v_j' W^-1 v_j
+
+over beta, v_j and u_i with theta_i = beta + v_j + u_i, G and W the diagonal variances of groups and districts; a
+variance may be zero. A Newton step is the linear model's solution (`blocks.py`) for the weighted moments of the groups,
+so it costs one message of every group and time linear in their number. Steps are halved until the objective falls
+enough; should that fail, a step is taken with the bound X'X / 4 on the information, which always descends.
+"""
+
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.estimators.bernoulli import Answer, Bernoulli
+from coterie.estimators.blocks import Solution, Tree, solve
+from coterie.estimators.grouping import InvalidData
+
+__all__ = ["WEAK", "Mode", "Penalty", "find_mode", "settle"]
+
+WEAK = 1e-2  # precision of the prior on beta (in units of a feature's root mean square) where nothing else bounds it
+_STEPS = 200
+_HALVINGS = 30
+_CONVERGED = 1e-14  # squared Newton decrement: the last step is about 1e-7 standard errors, and its error 1e-14
+_UNBOUNDED = 1e7  # a variance of beta beyond this: the likelihood does not hold it back
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """What holds coefficients together: variances [random] of both levels, and the prior's precision on beta."""
+
+    tree: Tree
+    random: np.ndarray
+    group: np.ndarray
+    within: np.ndarray
+    ridge: float = 0.0
+
+    def solve(self, moments: np.ndarray, beta: np.ndarray | None = None) -> Solution:
+        """Return the solution of the linear model with these moments."""
+        return solve(moments, self.tree, self.random, self.group, self.within, self.ridge, beta)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Coefficients as beta and the scores s of each level: u = G s and v = W s, so that a variance may be zero."""
+
+    beta: np.ndarray  # [p]
+    within: np.ndarray  # [random, districts]
+    group: np.ndarray  # [random, groups]
+
+    @classmethod
+    def of(cls, solution: Solution) -> "Point":
+        return cls(solution.beta, solution.districts.residual, solution.groups.residual)
+
+    def toward(self, other: "Point", step: float) -> "Point":
+        """Return the point at this share of the way to another."""
+        pairs = ((self.beta, other.beta), (self.within, other.within), (self.group, other.group))
+        return Point(*(a + step * (b - a) for a, b in pairs))
+
+    def theta(self, penalty: Penalty) -> np.ndarray:
+        """Return the coefficients of every group [p, groups]."""
+        theta = np.repeat(self.beta[:, None], self.group.shape[1], axis=1)
+        effects = (penalty.within[:, None] * self.within)[:, penalty.tree.district]
+        theta[penalty.random] += effects + penalty.group[:, None] * self.group
+        return theta
+
+    def product(self, other: "Point", penalty: Penalty) -> float:
+        """Return the penalty's inner product of two points; half that of one with itself is its penalty."""
+        levels = penalty.within @ (self.within * other.within).sum(axis=1)
+        levels += penalty.group @ (self.group * other.group).sum(axis=1)
+        return float(levels + penalty.ridge * self.beta @ other.beta)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The minimum, and the linear model's solution at it, which has the covariances and determinants."""
+
+    solution: Solution
+    answer: Answer
+    value: float  # the objective
+    converged: bool
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether beta grows without end: the features separate the classes."""
+        spread = max([1.0, *self.solution.groups.ratio, *self.solution.districts.ratio])
+        return not self.converged or float(np.linalg.eigvalsh(self.solution.covariance)[-1]) > _UNBOUNDED * spread
+
+
+def find_mode(data: Bernoulli, penalty: Penalty, start: Answer | None = None, beta: np.ndarray | None = None) -> Mode:
+    """Return the minimum, from what the groups said elsewhere if given; beta is found, too, unless it is given."""
+    units = (len(penalty.random), len(penalty.tree.starts)), (len(penalty.random), data.groups)
+    point = Point(np.zeros(data.size) if beta is None else beta, np.zeros(units[0]), np.zeros(units[1]))
+    if start is not None:
+        point = Point.of(penalty.solve(start.quadratic(), beta))
+    answer = data.at(point.theta(penalty))
+    value = _value(answer, point, penalty)
+    if start is not None and not value <= data.null_loss():  # worse than knowing nothing: begin there
+        return find_mode(data, penalty, None, beta)
+    solution = penalty.solve(answer.quadratic(), beta)
+    for _ in range(_STEPS):
+        decrement = _fall(answer, point, solution, penalty)
+        if decrement <= _CONVERGED:
+            return Mode(solution, answer, value, True)
+        moved = _search(data, penalty, point, answer, value, solution, decrement)
+        if moved is None:
+            slow = penalty.solve(answer.quadratic(data.bound()), beta)
+            moved = _search(data, penalty, point, answer, value, slow, _fall(answer, point, slow, penalty))
+        if moved is None:  # the objective is as low as its rounding can tell
+            return Mode(solution, answer, value, decrement < 1e-6 * max(1.0, abs(value)))
+        point, answer, value = moved
+        solution = penalty.solve(answer.quadratic(), beta)
+    return Mode(solution, answer, value, False)
+
+
+def settle(data: Bernoulli, penalty: Penalty, start: Answer | None = None) -> tuple[Mode, bool]:
+    """Return the minimum and whether beta was unbounded, in which case it got the weak prior."""
+    with contextlib.suppress(InvalidData):  # weights so small that beta is not determined
+        mode = find_mode(data, penalty, start)
+        if not mode.unbounded:
+            return mode, False
+    weak = Penalty(penalty.tree, penalty.random, penalty.group, penalty.within, WEAK)
+    return find_mode(data, weak), True
+
+
+def _value(answer: Answer, point: Point, penalty: Penalty) -> float:
+    return float(answer.loss.sum()) + 0.5 * point.product(point, penalty)
+
+
+def _fall(answer: Answer, point: Point, solution: Solution, penalty: Penalty) -> float:
+    """Return how fast the objective falls on the way to a solution; for Newton's this is the squared decrement."""
+    goal = Point.of(solution)
+    way = Point(goal.beta - point.beta, goal.within - point.within, goal.group - point.group)
+    return float(np.sum(answer.gradient * way.theta(penalty))) - point.product(way, penalty)
+
+
+def _search(
+    data: Bernoulli, penalty: Penalty, point: Point, answer: Answer, value: float, solution: Solution, fall: float
+) -> tuple[Point, Answer, float] | None:
+    """Return the first point on the way to the solution, halving, where the objective has fallen enough; or None."""
+    rounding = 8.0 * np.finfo(float).eps * max(1.0, abs(value))
+    step, goal = 1.0, Point.of(solution)
+    for _ in range(_HALVINGS):
+        trial = point.toward(goal, step)
+        found = data.at(trial.theta(penalty))
+        new = _value(found, trial, penalty)
+        if new <= value - 1e-4 * step * fall + rounding:
+            return trial, found, new
+        step /= 2.0
+    return None
