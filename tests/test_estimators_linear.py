@@ -187,6 +187,31 @@ def test_a_variance_of_zero_is_found():
     np.testing.assert_allclose(model.intercept_, model.global_intercept_, atol=1e-6)
 
 
+def test_no_change_of_a_variance_is_better_where_most_of_them_are_zero():
+    """Twelve variances, two of which are there: a search that stops at a bound of zero ends far from the best."""
+    random = np.random.default_rng(0)
+    groups = np.repeat(np.arange(400), 12)
+    X = random.normal(size=(len(groups), 5)) * [1, 1, 10, 0.1, 1]
+    y = (
+        random.normal(size=len(groups))
+        + X[:, 0] * 0.3 * random.normal(size=400)[groups]
+        + 0.3 * random.normal(size=20)[groups // 20]
+    )
+    data = {"X": X, "y": y, "groups": groups, "within": groups // 20}
+    model = HierarchicalLinearRegression().fit(**data)
+    found = {level: model.variance_components_[level] for level in ("group", "within")}
+    assert 0.05 < found["group"]["x0"] < 0.15
+    for level, components in found.items():
+        for name, variance in components.items():
+            scale = np.mean(X[:, int(name[1:])] ** 2) if name != "intercept" else 1.0
+            for other in (0.0, variance * 1.05, variance + 1e-3 / scale):
+                changed = {**found, level: {**components, name: other}}
+                nearby = HierarchicalLinearRegression(
+                    group_variance=changed["group"], within_variance=changed["within"]
+                ).fit(**data)
+                assert nearby.log_likelihood_ <= model.log_likelihood_ + 1e-6
+
+
 @pytest.mark.parametrize("random", ["all", "intercept"])
 def test_rescaling_a_column_rescales_its_coefficient_and_changes_no_prediction(random):
     X, y, groups, districts = schools(5, groups=40, districts=8)

@@ -5,25 +5,24 @@ Minus twice the restricted log-likelihood is, up to a constant,
     log det V + log det X' V^-1 X + (n - p) log s2 + y' P y / s2
 
 and each evaluation, with its gradient, is one pass over the groups (`blocks.py`). The free parameters are standard
-deviations relative to the residual one, bounded below by zero as in lme4, so that a variance of zero is found exactly;
-the residual variance is profiled out unless another variance is fixed, which makes it one more parameter, log s2. The
-search is SciPy's L-BFGS-B in units in which the information about each parameter is about one. With many groups it runs
-on a few thousand of them first: from there, the whole needs only a few steps.
+deviations relative to the residual one, as in lme4, so that a variance of zero is found as easily as any other; the
+residual variance is profiled out unless another variance is fixed, which makes it one more parameter, log s2. The
+search (`search.py`) runs, where there are many groups, on a few thousand of them first: from there, the whole needs
+only a few steps.
 """
 
 import contextlib
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.search import PASSES, search
 
 __all__ = ["Problem", "Variances", "restricted_likelihood"]
 
 _FEW = 4000  # groups the search begins with
-_LARGEST = 1e4  # a relative standard deviation beyond this is one that the data do not bound
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,12 @@ def restricted_likelihood(problem: Problem) -> tuple[Variances, Solution, float 
     start = np.full(_Criterion(problem).size, 0.5)
     if _Criterion(problem).explicit:
         start[-1] = np.log(max(_Criterion(problem).pooled_variance(), np.finfo(float).tiny))
+    passes: tuple[float, ...] = PASSES
     if len(problem.counts) > 2 * _FEW:
         with contextlib.suppress(InvalidData):  # if these few do not determine the coefficients, begin with all
-            start = _search(_Criterion(problem.part(_FEW)), start)
+            start, passes = search(_Criterion(problem.part(_FEW)), start), PASSES[1:]
     criterion = _Criterion(problem)
-    parameters = _search(criterion, start)
+    parameters = search(criterion, start, passes)
     variances, solution, value = criterion.at(parameters)
     constant = problem.freedom * np.log(2.0 * np.pi)
     return variances, solution, -0.5 * (value + constant)
@@ -124,8 +124,8 @@ class _Criterion:
         self.within = shape if problem.within is None and random else None
         fixed = [v for v in (problem.group, problem.within) if v is not None]
         self.explicit = problem.residual is None and any(v.any() for v in fixed)
-        self.levels = sum(m.shape[1] for m in (self.group, self.within) if m is not None)
-        self.size = self.levels + int(self.explicit)
+        self.deviations = sum(m.shape[1] for m in (self.group, self.within) if m is not None)
+        self.size = self.deviations + int(self.explicit)
         total = problem.moments[-1, -1].sum()
         self.floor = max(float(total) * np.finfo(float).eps / max(problem.freedom, 1.0), np.finfo(float).tiny)
         self.information, self.slopes = np.ones(self.size), np.zeros(self.size)
@@ -177,7 +177,10 @@ class _Criterion:
                 part = slice(used, used + shape.shape[1])
                 slopes[part] = shape.T @ slope
                 gradient[part] = 2.0 * parameters[part] * slopes[part]
-                information[part] = 2.0 * parameters[part] ** 2 * (shape.T**2 @ square)
+                # The second derivative by a standard deviation t, from those by the ratio t^2: 2 f' + 4 t^2 f''. At the
+                # bound of zero only the first term is left.
+                curvature = 2.0 * parameters[part] ** 2 * (shape.T**2 @ square)
+                information[part] = curvature + 2.0 * np.maximum(slopes[part], 0.0)
                 used += shape.shape[1]
         if self.explicit:
             gradient[-1] = self.problem.freedom - solution.squares / variance
@@ -191,35 +194,3 @@ class _Criterion:
         self.information, self.slopes = information, slopes
         self._last = parameters.tobytes(), value, gradient
         return value, gradient
-
-
-def _search(criterion: _Criterion, start: np.ndarray) -> np.ndarray:
-    """Minimise, first roughly, then in better units; leave a bound of zero where the criterion falls away from it."""
-    if not criterion.size:
-        return start
-    parameters = start
-    for tolerance, steps in ((1e-1, 30), (1e-5, 200), (1e-5, 200)):
-        value, _ = criterion(parameters)
-        floor = 1e-6 * max(1.0, float(criterion.information.max()))
-        unit = 1.0 / np.sqrt(np.maximum(criterion.information, floor))
-        lower = np.zeros(criterion.size)
-        upper = np.full(criterion.size, _LARGEST)
-        if criterion.explicit:
-            lower[-1], upper[-1] = parameters[-1] - 50.0, parameters[-1] + 50.0
-
-        def scaled(x: np.ndarray, unit: np.ndarray = unit, zero: float = value) -> tuple[float, np.ndarray]:
-            found, gradient = criterion(x * unit)
-            return found - zero, gradient * unit
-
-        bounds = np.column_stack([lower / unit, upper / unit])
-        options = {"gtol": tolerance, "ftol": 0.0, "maxiter": steps}
-        parameters = (
-            minimize(scaled, parameters / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x * unit
-        )
-        criterion(parameters)
-        stuck = (parameters < 1e-6) & (criterion.slopes < 0)
-        stuck[criterion.levels :] = False
-        if tolerance < 1e-2 and not stuck.any():
-            break
-        parameters = np.where(stuck, 0.1, parameters)
-    return parameters
