@@ -14,11 +14,13 @@ from coterie.estimators.linear import HierarchicalLinearRegression
 from coterie.estimators.linear_cv import HierarchicalLinearRegressionCV
 from coterie.estimators.logistic import HierarchicalLogisticRegression
 from coterie.estimators.logistic_baselines import LocalLogisticRegression, PooledLogisticRegression
+from coterie.estimators.logistic_cv import HierarchicalLogisticRegressionCV
 
 __all__ = [
     "HierarchicalLinearRegression",
     "HierarchicalLinearRegressionCV",
     "HierarchicalLogisticRegression",
+    "HierarchicalLogisticRegressionCV",
     "InvalidData",
     "LocalLogisticRegression",
     "LocalRegression",

@@ -73,6 +73,11 @@ class Bernoulli:
             eta += self.features[:, k] * theta[first + k, self.group]
         return eta if self.offset is None else eta + self.offset
 
+    def loss(self, theta: np.ndarray) -> float:
+        """Return the loss of all rows."""
+        eta = self.predictor(theta)
+        return float(np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta)).sum())
+
     def at(self, theta: np.ndarray) -> Answer:
         """Ask the groups about theta."""
         self._count(up=self.size * (self.size + 1) // 2 + self.size + 1, down=self.size)
@@ -86,12 +91,18 @@ class Bernoulli:
         )
         return Answer(theta, np.bincount(self.group, weights=loss, minlength=self.groups), moments)
 
+    def start(self) -> np.ndarray:
+        """Return coefficients [p] to begin with: none, but an intercept that takes the offset's mean back."""
+        beta = np.zeros(self.size)
+        if self.intercept and self.offset is not None:
+            beta[0] = -self.offset.mean()
+        return beta
+
     def null_loss(self) -> float:
-        """Return the loss of all rows where every coefficient is zero."""
+        """Return the loss of all rows at the start."""
         if self._null_loss is None:
             self._count(up=1, down=0)
-            eta = np.zeros(len(self.group)) if self.offset is None else self.offset
-            self._null_loss = float(np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta)).sum())
+            self._null_loss = self.loss(np.repeat(self.start()[:, None], self.groups, axis=1))
         return self._null_loss
 
     def bound(self) -> np.ndarray:

@@ -15,15 +15,15 @@ variance of zero is found as easily as any other.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
 
 from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.blocks import Tree
 from coterie.estimators.newton import WEAK, Mode, Penalty, find_mode, settle
+from coterie.estimators.search import search
 
 __all__ = ["LARGEST", "Criterion", "Fit", "Problem", "laplace"]
 
-LARGEST = 100.0  # standard deviation of a logit; one that reaches it is not bounded by the rows
+LARGEST = 100.0  # a standard deviation of log-odds beyond this is one that the rows do not bound
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def laplace(problem: Problem) -> Fit:
     if not criterion.deviations:
         return Fit(mode, criterion.penalty(deviations), None, weak)
     criterion.begin(mode)
-    parameters = _search(criterion, np.r_[deviations, np.zeros(criterion.size - len(deviations))])
+    parameters = search(criterion, np.r_[deviations, np.zeros(criterion.size - len(deviations))])
     value, _ = criterion(parameters)
     constant = 0.0 if problem.marginal else problem.data.size * np.log(2.0 * np.pi)
     return Fit(criterion.mode(parameters), criterion.penalty(parameters), -0.5 * (value - constant), weak)
@@ -148,32 +148,3 @@ class Criterion:
         self.information, self.slopes = information, slopes
         self._last = parameters.tobytes(), value, gradient
         return value, gradient
-
-
-def _search(criterion: Criterion, start: np.ndarray) -> np.ndarray:
-    """Minimise, first roughly, then in better units.
-
-    The criterion is even in a standard deviation, so zero is no bound, and a negative one means its size: on a bound
-    the search would stay, as the gradient by a standard deviation of zero is zero.
-    """
-    parameters = start
-    levels = np.arange(criterion.size) < criterion.deviations
-    for tolerance in (1e-1, 1e-5):
-        value, _ = criterion(parameters)
-        floor = 1e-6 * max(1.0, float(criterion.information.max()))
-        unit = 1.0 / np.sqrt(np.maximum(criterion.information, floor))
-
-        def scaled(x: np.ndarray, unit: np.ndarray = unit, zero: float = value) -> tuple[float, np.ndarray]:
-            found, gradient = criterion(x * unit)
-            return found - zero, gradient * unit
-
-        edge = np.where(levels, LARGEST, np.inf) / unit
-        options = {"gtol": tolerance, "ftol": 0.0, "maxiter": 300}
-        bounds = np.column_stack([-edge, edge])
-        found = minimize(scaled, parameters / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        parameters = np.where(levels, np.abs(found.x * unit), found.x * unit)
-    value, _ = criterion(parameters)
-    zero = levels & (parameters < 1e-3)
-    zero[levels] &= criterion.slopes > 0
-    candidate = np.where(zero, 0.0, parameters)
-    return candidate if zero.any() and criterion(candidate)[0] <= value + 1e-9 * abs(value) else parameters

@@ -60,7 +60,7 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         within_coef_, within_intercept_: the same for districts, or None.
         global_coef_, global_intercept_: beta; `global_covariance_` is its covariance, given the variances.
         variance_components_: "group" and "within" as mappings from the names of coefficients.
-        separated_: labels of the groups that are perfectly separated.
+        separated_: labels of the groups that the coefficients that vary separate perfectly.
         log_likelihood_: the approximate one that was maximised; None where all variances were given.
         statistics_: the groups' last messages: information (upper triangle) and gradient, at the answer.
         ledger_: with `federated`, rounds and bytes; otherwise None.
@@ -188,8 +188,9 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         restricted = 0.0 if self.likelihood == "marginal" else float(np.log(scale).sum())
         self.log_likelihood_ = None if fit.log_likelihood is None else fit.log_likelihood - restricted
         self._separated = np.zeros(data.groups, dtype=bool)
-        if len(solution.random):
-            self._separated[order] = data.separated(solution.theta, solution.random)
+        varying = solution.random[fit.penalty.group + fit.penalty.within > 0.0]
+        if len(varying):
+            self._separated[order] = data.separated(solution.theta, varying)
         self.separated_ = self.groups_[self._separated]
         information = np.empty((size, size, data.groups))
         gradient = np.empty((size, data.groups))
@@ -218,11 +219,11 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
             )
         if len(self.separated_) and len(self.groups_) > 1:
             largest = max([0.0, *fit.penalty.group, *fit.penalty.within])
-            wild = largest >= 0.99 * LARGEST**2 and fit.log_likelihood is not None
+            wild = largest > LARGEST**2 and fit.log_likelihood is not None
             warnings.warn(
                 f"groups: {len(self.separated_):,} of {len(self.groups_):,} groups are perfectly separated or of one "
                 "class; only the variances make their coefficients finite"
-                + (", and a variance grew as far as it may: give group_variance or within_variance" if wild else ""),
+                + (", and the rows do not bound a variance: give group_variance and within_variance" if wild else ""),
                 SeparationWarning,
                 stacklevel=3,
             )

@@ -159,9 +159,9 @@ def ridge_logistic(data: Bernoulli, penalty: np.ndarray) -> tuple[np.ndarray, np
             trial = data.at(answer.theta + length * step)
             new = _value(trial, penalty)
         answer, value = trial, new
-    information = _information(answer, penalty)
-    smallest = np.linalg.eigvalsh(information)
-    smallest = np.where(smallest > _RANK * smallest[:, -1:], smallest, np.inf).min(axis=1)
+    rank = np.linalg.matrix_rank(np.moveaxis(data.bound(), 2, 0), rtol=_RANK, hermitian=True)
+    values = np.linalg.eigvalsh(_information(answer, penalty))
+    smallest = values[np.arange(data.groups), data.size - rank]  # of those that the features determine
     return answer.theta + _newton(answer, penalty)[0], (penalty == 0.0) & (active | (smallest < 1.0 / _UNBOUNDED))
 
 

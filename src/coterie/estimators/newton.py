@@ -91,7 +91,7 @@ class Mode:
 def find_mode(data: Bernoulli, penalty: Penalty, start: Answer | None = None, beta: np.ndarray | None = None) -> Mode:
     """Return the minimum, from what the groups said elsewhere if given; beta is found, too, unless it is given."""
     units = (len(penalty.random), len(penalty.tree.starts)), (len(penalty.random), data.groups)
-    point = Point(np.zeros(data.size) if beta is None else beta, np.zeros(units[0]), np.zeros(units[1]))
+    point = Point(data.start() if beta is None else beta, np.zeros(units[0]), np.zeros(units[1]))
     if start is not None:
         point = Point.of(penalty.solve(start.quadratic(), beta))
     answer = data.at(point.theta(penalty))

@@ -1,0 +1,129 @@
+"""The penalties of the hierarchical logistic model by cross-validation, as P3 chooses lambda and gamma."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coterie.estimators.base import Rows
+from coterie.estimators.bernoulli import Answer, Bernoulli
+from coterie.estimators.grouping import InvalidData
+from coterie.estimators.laplace import Fit, Problem
+from coterie.estimators.linear_cv import GRID, _penalties
+from coterie.estimators.logistic import HierarchicalLogisticRegression
+from coterie.estimators.newton import WEAK, Penalty, settle
+
+__all__ = ["HierarchicalLogisticRegressionCV"]
+
+
+class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
+    """`HierarchicalLogisticRegression` with penalties from cross-validation in place of variances.
+
+    Minimises sum of losses + gamma / 2 |theta_i - w_j|^2 + lambda / 2 |w_j - wbar|^2 for the pair of penalties with the
+    smallest log-loss on rows held out. In each fold a path runs from strong penalties to weak ones, and every pair
+    begins where the one before it ended.
+
+    Args:
+        gammas: penalties between a group and its district to try.
+        lambdas: penalties between a district and all to try (not used without districts).
+        cv: number of folds, stratified by class, or a scikit-learn splitter (which gets the groups).
+        groups, within, random, fit_intercept, offset: as in `HierarchicalLogisticRegression`.
+        covariance: "diagonal": penalties act on features divided by their root mean square, so that units do not
+            matter; "isotropic": on the features as they are, which is P3's model.
+        random_state: seed of the folds, where `cv` is a number.
+
+    Attributes:
+        gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
+        cv_results_: "gamma", "lambda" and "log_loss", a number for each pair.
+        Otherwise as `HierarchicalLogisticRegression`; `variance_components_` are 1 / gamma and 1 / lambda.
+    """
+
+    def __init__(
+        self,
+        groups: Any = None,
+        within: Any = None,
+        gammas: Sequence[float] = GRID,
+        lambdas: Sequence[float] = GRID,
+        cv: Any = 5,
+        random: str | Sequence[str] = "all",
+        covariance: str = "diagonal",
+        fit_intercept: bool = True,
+        offset: Any = None,
+        random_state: int | None = 0,
+    ) -> None:
+        super().__init__(groups, within, random, covariance, fit_intercept, offset=offset)
+        self.gammas = gammas
+        self.lambdas = lambdas
+        self.cv = cv
+        self.random_state = random_state
+
+    def _estimate(self, problem: Problem, scale: np.ndarray, rows: Rows) -> Fit:
+        """Try all pairs of penalties on rows held out, and find the mode with the best."""
+        gammas = _penalties("gammas", self.gammas)
+        lambdas = _penalties("lambdas", self.lambdas) if self.within_ is not None else np.array([np.inf])
+        # Variances per unit of 1 / penalty, of columns that were divided by their scale.
+        unit = scale[problem.random] ** 2 if self.covariance == "isotropic" else np.ones(len(problem.random))
+        losses = np.zeros((len(gammas), len(lambdas)))
+        for held in self._folds(rows):
+            kept = np.setdiff1d(np.arange(len(rows.features)), held)
+            train, test = (self._data(_part(rows, some), problem.tree, scale) for some in (kept, held))
+            losses += self._path(train, test, problem, unit, gammas, lambdas)
+        losses /= len(rows.features)
+        best = np.unravel_index(int(np.argmin(losses)), losses.shape)
+        gamma, penalty = float(gammas[best[0]]), float(lambdas[best[1]])
+        self.gamma_, self.lambda_ = gamma, penalty if self.within_ is not None else None
+        self.cv_results_ = {
+            "gamma": np.repeat(gammas, len(lambdas)),
+            "lambda": np.tile(lambdas, len(gammas)),
+            "log_loss": losses.ravel(),
+        }
+        chosen = Penalty(problem.tree, problem.random, unit / gamma, unit / penalty)
+        mode, weak = settle(problem.data, chosen)
+        return Fit(mode, replace(chosen, ridge=WEAK) if weak else chosen, None, weak)
+
+    def _path(
+        self,
+        train: Bernoulli,
+        test: Bernoulli,
+        problem: Problem,
+        unit: np.ndarray,
+        gammas: np.ndarray,
+        lambdas: np.ndarray,
+    ) -> np.ndarray:
+        """Return the loss of the rows held out at every pair of penalties."""
+        losses = np.zeros((len(gammas), len(lambdas)))
+        nearby: Answer | None = None
+        ridge = 0.0
+        for a in reversed(range(len(gammas))):
+            # There and back: neighbours on the path differ in one penalty by one step.
+            turn = range(len(lambdas)) if (len(gammas) - a) % 2 == 0 else reversed(range(len(lambdas)))
+            for b in turn:
+                penalty = Penalty(problem.tree, problem.random, unit / gammas[a], unit / lambdas[b], ridge)
+                mode, weak = settle(train, penalty, nearby)
+                ridge, nearby = WEAK if weak else ridge, mode.answer
+                losses[a, b] = test.loss(mode.solution.theta)
+        return losses
+
+    def _folds(self, rows: Rows) -> list[np.ndarray]:
+        """Return the rows that each fold holds out; together they are all rows, once."""
+        from sklearn.model_selection import StratifiedKFold, check_cv
+
+        assert rows.target is not None
+        count, rarer = len(rows.features), int(min(rows.target.sum(), (1.0 - rows.target).sum()))
+        if isinstance(self.cv, int):
+            if not 2 <= self.cv <= rarer:
+                raise InvalidData(f"cv: must lie between 2 and the rows of the rarer class, {rarer}; not {self.cv}")
+            splitter = StratifiedKFold(self.cv, shuffle=True, random_state=self.random_state)
+        else:
+            splitter = check_cv(self.cv, rows.target, classifier=True)
+        folds = [held for _, held in splitter.split(rows.features, rows.target, rows.group)]
+        if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
+            raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
+        return folds
+
+
+def _part(rows: Rows, some: np.ndarray) -> Rows:
+    assert rows.target is not None
+    offset = None if rows.offset is None else rows.offset[some]
+    return Rows(rows.features[some], rows.target[some], rows.group[some], rows.district[some], offset, rows.intercept)
