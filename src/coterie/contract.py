@@ -296,7 +296,6 @@ def links_come_and_go(case: Case) -> None:
     other = case.on(RandomDirected(base="ring").build(CLIENTS, 0))
     permutes_with_clients(other)
     lives_anywhere(other)
-    repeats_loss(other)
     ledger_is_right(other)
 
 
