@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from coterie.estimators.moments import group_moments
 
-__all__ = ["Answer", "Bernoulli"]
+__all__ = ["Answer", "Bernoulli", "Traffic"]
 
 _BLOCK = 16384  # rows at a time where each needs a matrix of its own
 _TINY = 1e-30  # the smallest weight: 0 / 0 where a row's probability is 0 or 1 to the last bit
@@ -44,6 +44,32 @@ class Answer:
         return moments
 
 
+@dataclass
+class Traffic:
+    """What was sent, in numbers: by and to a group that was asked every time, and by and to all."""
+
+    rounds: int = 0
+    up_per_group: int = 0
+    down_per_group: int = 0
+    up: int = 0
+    down: int = 0
+
+    def add(self, up: int, down: int, groups: int) -> None:
+        """Count one round with so many groups."""
+        self.rounds += 1
+        self.up_per_group += up
+        self.down_per_group += down
+        self.up += up * groups
+        self.down += down * groups
+
+    def ledger(self) -> dict[str, int]:
+        """Return rounds and bytes."""
+        size = np.dtype(np.float64).itemsize
+        numbers = {"up_per_group": self.up_per_group, "down_per_group": self.down_per_group}
+        numbers |= {"up": self.up, "down": self.down}
+        return {"rounds": self.rounds} | {f"bytes_{name}": size * count for name, count in numbers.items()}
+
+
 class Bernoulli:
     """The rows, sorted by group; theta is always [p, groups], the intercept first if there is one."""
 
@@ -61,9 +87,20 @@ class Bernoulli:
         self.offset = None if offset is None else offset[order]
         self.groups, self.intercept = groups, intercept
         self.size = features.shape[1] + int(intercept)
-        self.rounds = self.numbers_up = self.numbers_down = 0  # of one group
+        self.traffic = Traffic()
         self._bound: np.ndarray | None = None
         self._null_loss: float | None = None
+
+    def part(self, kept: np.ndarray, order: np.ndarray) -> "Bernoulli":
+        """Return the rows of some groups, which are then in this order; what is sent counts as of the whole."""
+        position = np.full(self.groups, -1)
+        position[kept[order]] = np.arange(len(kept))
+        rows = position[self.group] >= 0
+        offset = None if self.offset is None else self.offset[rows]
+        group = position[self.group[rows]]
+        part = Bernoulli(self.features[rows], self.target[rows], group, len(kept), self.intercept, offset)
+        part.traffic = self.traffic
+        return part
 
     def predictor(self, theta: np.ndarray) -> np.ndarray:
         """Return the linear predictor of every row, offset included."""
@@ -157,6 +194,4 @@ class Bernoulli:
         return np.concatenate([np.ones((1, features.shape[1])), features]) if self.intercept else features
 
     def _count(self, up: int, down: int) -> None:
-        self.rounds += 1
-        self.numbers_up += up
-        self.numbers_down += down
+        self.traffic.add(up, down, self.groups)

@@ -197,16 +197,7 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         information[:, :, order] = fit.mode.answer.moments[:size, :size] * np.outer(scale, scale)[:, :, None]
         gradient[:, order] = fit.mode.answer.gradient * column
         self.statistics_ = np.concatenate([information[np.triu_indices(size)], gradient]).T.copy()
-        self.ledger_ = None
-        if self.federated:
-            up, down = data.numbers_up * 8, data.numbers_down * 8
-            self.ledger_ = {
-                "rounds": data.rounds,
-                "bytes_up_per_group": up,
-                "bytes_down_per_group": down,
-                "bytes_up": up * data.groups,
-                "bytes_down": down * data.groups,
-            }
+        self.ledger_ = data.traffic.ledger() if self.federated else None
 
     def _warn(self, fit: Fit, data: Bernoulli) -> None:
         """Say where only a penalty makes the answer finite."""
