@@ -50,7 +50,7 @@ POWER_STEPS = 15  # of the power iteration: the largest curvature to within a te
 
 
 class Settings(NamedTuple):
-    """How to estimate. `damping` may be traced; the others shape the program.
+    """How to estimate. The numbers may be traced; the words shape the program.
 
     Attributes:
         estimator: `hgp`, `neumann`, `tracking` or `local`.
@@ -63,9 +63,9 @@ class Settings(NamedTuple):
     """
 
     estimator: Estimator
-    depth: int
+    depth: Any
     damping: Any
-    gossip: int = 5
+    gossip: Any = 5
     order: Order = "before"
 
 
@@ -88,13 +88,16 @@ class _Local(NamedTuple):
 
 
 def products(inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array, a: Tree) -> tuple[Tree, Tree]:
-    """Return one client's (H a, C a), from one vjp of the gradient of its inner loss in (x, lambda)."""
+    """Return one client's (H a, C a): the vjp of the gradient of its inner loss, in (x, lambda) and along a.
 
-    def gradient(x: Tree, lam: Tree) -> Tree:
-        return jax.grad(inner)(x, lam, data, key)
+    That is the gradient in (x, lambda) of the loss's slope along a. Written so (reverse over forward mode) it costs a
+    fifth less than the vjp of a gradient (reverse over reverse).
+    """
 
-    _, back = jax.vjp(gradient, x, lam)
-    return back(a)
+    def slope(x: Tree, lam: Tree) -> jax.Array:
+        return jax.jvp(lambda x: inner(x, lam, data, key), (x,), (a,))[1]
+
+    return jax.grad(slope, argnums=(0, 1))(x, lam)
 
 
 def estimate(
@@ -124,7 +127,7 @@ def estimate(
         step: the number of the first network step, for scheduled links.
     """
     slope, direct = peers.each(jax.grad(outer, argnums=(0, 1)), x, lam, data)
-    if settings.estimator == "local" or settings.depth == 0:
+    if settings.estimator == "local" or (isinstance(settings.depth, int) and settings.depth == 0):
         nothing = jnp.zeros(peers.ids.shape[0], peers.weights.dtype)
         return Hypergradient(direct, nothing, nothing)
     link_key, batch_key = jax.random.split(key)
@@ -204,13 +207,13 @@ def _tracking(local: _Local, settings: Settings) -> Hypergradient:
     return Hypergradient(tree.minus(local.direct, crossed), _sizes(peers, first), _sizes(peers, y))
 
 
-def _gossip(local: _Local, m: Any, times: int, mass: Mass) -> Mass:
+def _gossip(local: _Local, m: Any, times: Any, mass: Mass) -> Mass:
     """The push-sum steps of iteration m: P^S applied to value and weight."""
 
     def once(s: Any, mass: Mass) -> Mass:
         return push_step(local.peers, mass, local.links(m * times + s))[0]
 
-    return local.peers.loop(times, once, mass) if times > 1 else once(0, mass)
+    return local.peers.loop(times, once, mass)
 
 
 def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
