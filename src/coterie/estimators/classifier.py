@@ -37,11 +37,11 @@ class GroupedClassifier(ClassifierMixin, GroupedEstimator):
     def _read_classes(self, X: Any, y: Any, groups: Any, within: Any, offset: Any, clients: Any, clusters: Any) -> Rows:
         """Check the rows, learn groups and classes; return the rows with 1 for the second class and 0 for the first."""
         rows = self._read_fit(X, y, groups, within, offset, clients, clusters, labels=True)
-        check_classification_targets(rows.target)
         try:
             self.classes_, code = np.unique(np.asarray(rows.target), return_inverse=True)
         except TypeError as error:
             raise InvalidData("y: labels of different types cannot be sorted; make them all strings") from error
+        check_classification_targets(rows.target)
         if len(self.classes_) > 2:
             kind = type_of_target(rows.target, input_name="y")
             raise InvalidData(

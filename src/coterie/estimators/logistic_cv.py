@@ -117,7 +117,10 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
             splitter = StratifiedKFold(self.cv, shuffle=True, random_state=self.random_state)
         else:
             splitter = check_cv(self.cv, rows.target, classifier=True)
-        folds = [held for _, held in splitter.split(rows.features, rows.target, rows.group)]
+        # scikit-learn warns where a splitter that ignores groups is given some.
+        routing = getattr(splitter, "get_metadata_routing", None)
+        groups = rows.group if routing is None or "groups" in routing().split.requests else None
+        folds = [held for _, held in splitter.split(rows.features, rows.target, groups)]
         if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
             raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
         return folds

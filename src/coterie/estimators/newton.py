@@ -22,7 +22,7 @@ __all__ = ["WEAK", "Mode", "Penalty", "find_mode", "settle"]
 WEAK = 1e-2  # precision of the prior on beta (in units of a feature's root mean square) where nothing else bounds it
 _STEPS = 200
 _HALVINGS = 30
-_CONVERGED = 1e-14  # squared Newton decrement: the last step is about 1e-7 standard errors, and its error 1e-14
+_CONVERGED = 1e-20  # squared Newton decrement: the last step is about 1e-10 standard errors
 _UNBOUNDED = 1e7  # a variance of beta beyond this: the likelihood does not hold it back
 
 
