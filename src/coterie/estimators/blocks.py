@@ -137,7 +137,8 @@ def absorb(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarra
         block = slice(start, start + _BLOCK)
         part = moments[:, :, block].copy()
         log_determinant += _absorb(part, random, group)
-        schur[:, :, block] = part[random]
+        for k, column in enumerate(random):
+            schur[k, :, block] = _row(part, column)
         _add_by_district(totals, part, tree.district[block])
     return Absorbed(group, schur, totals, log_determinant, random, tree)
 
@@ -152,6 +153,7 @@ def finish(absorbed: Absorbed, within: np.ndarray, ridge: float = 0.0, beta: np.
     size, districts = len(totals) - 1, len(tree.starts)
     log_determinant = absorbed.log_determinant + _absorb(totals, random, within)
     total = totals.sum(axis=2)
+    total = np.triu(total) + np.triu(total, 1).T
     if beta is None:
         beta, covariance, determinant = _top(total, ridge)
         log_determinant += determinant
@@ -159,7 +161,8 @@ def finish(absorbed: Absorbed, within: np.ndarray, ridge: float = 0.0, beta: np.
         covariance = np.zeros((size, size))
     squares = float(total[size, size] - total[:size, size] @ beta)
     means = np.repeat(beta[:, None], districts, axis=1)
-    top = _level(within, totals[random], means)
+    rows = np.stack([_row(totals, k) for k in random]) if len(random) else totals[:0]
+    top = _level(within, rows, means)
     means[random] += within[:, None] * top.residual
     theta = means[:, tree.district]
     bottom = _level(absorbed.ratio, absorbed.schur, theta)
@@ -180,18 +183,26 @@ def _top(total: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray, float
 
 
 def _absorb(moments: np.ndarray, random: np.ndarray, ratio: np.ndarray) -> float:
-    """Absorb random coefficients with these ratios, in place; return the sum of the log determinants of V."""
+    """Absorb random coefficients with these ratios, in place; return the sum of the log determinants of V.
+
+    Only the upper triangle, where b >= a, is kept up to date, which is half of the work; see `_row`.
+    """
     log_determinant = 0.0
     for k, r in zip(random, ratio, strict=True):
         if r == 0.0:
             continue
-        row = moments[k].copy()
+        row = _row(moments, k)
         pivot = 1.0 + r * row[k]
         log_determinant += float(np.log(pivot).sum())
         scaled = row * (r / pivot)
         for a in range(len(row)):
-            moments[a] -= row[a] * scaled
+            moments[a, a:] -= row[a] * scaled[a:]
     return log_determinant
+
+
+def _row(moments: np.ndarray, k: int) -> np.ndarray:
+    """Return a copy of row k of symmetric matrices, from their upper triangles."""
+    return np.concatenate([moments[:k, k], moments[k, k:]])
 
 
 def _add_by_district(totals: np.ndarray, part: np.ndarray, district: np.ndarray) -> None:

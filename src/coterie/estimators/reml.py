@@ -18,11 +18,12 @@ import numpy as np
 
 from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import InvalidData
-from coterie.estimators.search import PASSES, search
+from coterie.estimators.search import search
 
 __all__ = ["Problem", "Variances", "restricted_likelihood"]
 
 _FEW = 4000  # groups the search begins with
+_AWAY = 0.02  # a relative standard deviation from which zero is not far
 
 
 @dataclass(frozen=True)
@@ -91,15 +92,21 @@ def restricted_likelihood(problem: Problem) -> tuple[Variances, Solution, float 
     start = np.full(_Criterion(problem).size, 0.5)
     if _Criterion(problem).explicit:
         start[-1] = np.log(max(_Criterion(problem).pooled_variance(), np.finfo(float).tiny))
-    passes: tuple[float, ...] = PASSES
-    if len(problem.counts) > 2 * _FEW:
-        with contextlib.suppress(InvalidData):  # if these few do not determine the coefficients, begin with all
-            start, passes = search(_Criterion(problem.part(_FEW)), start), PASSES[1:]
     criterion = _Criterion(problem)
-    parameters = search(criterion, start, passes)
+    parameters = _from_few(criterion, start) if len(problem.counts) > 2 * _FEW else search(criterion, start)
     variances, solution, value = criterion.at(parameters)
     constant = problem.freedom * np.log(2.0 * np.pi)
     return variances, solution, -0.5 * (value + constant)
+
+
+def _from_few(criterion: "_Criterion", start: np.ndarray) -> np.ndarray:
+    """Search with a few of the groups, and then with all, to a thousandth of the parameters' standard errors."""
+    with contextlib.suppress(InvalidData):  # if these few do not determine the coefficients, begin with all
+        nearby = search(_Criterion(criterion.problem.part(_FEW)), start)
+        # What is zero for the few need not be for all, and the search leaves a zero where it is.
+        nearby[: criterion.deviations] = np.maximum(nearby[: criterion.deviations], _AWAY)
+        return search(criterion, nearby, (1e-3,))
+    return search(criterion, start)
 
 
 def _varies_with_rows(problem: Problem) -> bool:

@@ -7,9 +7,13 @@ from scipy.optimize import minimize
 
 __all__ = ["PASSES", "Criterion", "search"]
 
-PASSES = (1e-1, 1e-5)  # tolerance of the gradient, in units of the information: first roughly, then finely
+PASSES: tuple[float, ...] = (
+    1e-1,
+    1e-5,
+)  # tolerance of the gradient, in units of the information: first roughly, then finely
 _LARGEST = 1e4  # a relative standard deviation beyond this is one that the data do not bound
 _SMALL = 1e-3  # one below this may be zero
+_AWAY = 0.05  # and this is where one that was zero begins
 
 
 class Criterion(Protocol):
@@ -32,7 +36,9 @@ def search(criterion: Criterion, start: np.ndarray, passes: tuple[float, ...] = 
     """
     if not len(start):
         return start
-    parameters = start
+    # A start of zero (of a search with fewer groups) would never be left, for the same reason.
+    parameters = start.copy()
+    parameters[: criterion.deviations] = np.maximum(np.abs(start[: criterion.deviations]), _AWAY)
     for tolerance in passes:
         value, _ = criterion(parameters)
         floor = 1e-6 * max(1.0, float(criterion.information.max()))
