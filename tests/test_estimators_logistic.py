@@ -24,6 +24,7 @@ from coterie.estimators.bernoulli import Bernoulli
 from coterie.estimators.blocks import Tree
 from coterie.estimators.laplace import Criterion, Problem, laplace
 from coterie.estimators.newton import WEAK, Penalty, find_mode, settle
+from coterie.estimators.search import search
 
 NAMES = ["intercept", "x0", "x1"]
 pytestmark = pytest.mark.filterwarnings("ignore::coterie.estimators.SeparationWarning")
@@ -266,6 +267,20 @@ def test_a_search_that_begins_with_few_groups_ends_where_the_whole_one_does(monk
     staged = HierarchicalLogisticRegression(random="intercept").fit(X, y, groups=groups, within=districts)
     assert staged.log_likelihood_ == pytest.approx(whole.log_likelihood_, abs=1e-8)
     np.testing.assert_allclose(staged.intercept_, whole.intercept_, atol=1e-4)
+
+
+def test_a_search_leaves_a_start_of_zero_that_is_no_minimum():
+    """(t^2 - 1)^2 is flat at zero, and a search with fewer groups may have ended there."""
+
+    class Well:
+        deviations, information, slopes = 1, np.full(1, 8.0), np.zeros(1)
+
+        def __call__(self, parameters):
+            t = parameters[0]
+            self.slopes = np.array([2 * (t**2 - 1)])
+            return (t**2 - 1) ** 2, np.array([4 * t * (t**2 - 1)])
+
+    assert search(Well(), np.zeros(1)) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_an_offset_for_all_is_taken_back_by_the_intercept():

@@ -70,7 +70,7 @@ def laplace(problem: Problem) -> Fit:
     if count and problem.data.groups > 2 * _FEW:
         with contextlib.suppress(InvalidData):  # if these few do not determine beta, begin with all
             criterion, parameters, _, _ = _search(problem.part(_FEW), deviations, PASSES)
-            deviations, passes = np.maximum(parameters[:count], 0.05), PASSES[1:]
+            deviations, passes = parameters[:count], PASSES[1:]
     criterion, parameters, mode, weak = _search(problem, deviations, passes)
     if not count:
         return Fit(mode, criterion.penalty(parameters), None, weak)
