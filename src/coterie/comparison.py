@@ -15,7 +15,7 @@ from coterie.storage import RunFolder, difference
 
 __all__ = ["Comparison", "baseline_of"]
 
-ALONE, CEILING = "local", "pooled"
+ALONE, CEILING = ("local", "local-exact"), "pooled"
 TIE = 1e-9
 
 
@@ -106,7 +106,7 @@ class Comparison:
         gains: dict[str, np.ndarray] = {}
         for method, results in self.results.items():
             found = self.gains(method)
-            if found is not None and _name(results) not in (ALONE, CEILING):
+            if found is not None and _name(results) not in (*ALONE, CEILING):
                 gains[method] = found
         return verdict(gains, self.clients["names"], self.metric)
 
@@ -156,7 +156,7 @@ def _name(results: list[Result]) -> str:
 
 def baseline_of(results: dict[str, list[Result]]) -> str | None:
     """Return the label of training alone; of several, that of the best, so that nobody beats a straw man."""
-    alone = [label for label, held in results.items() if _name(held) == ALONE]
+    alone = [label for label, held in results.items() if _name(held) in ALONE]
     sign = 1 if next(iter(results.values()))[0].higher_is_better else -1
     mean = {label: sign * np.mean([result.final["test_score"].mean() for result in results[label]]) for label in alone}
     return max(alone, key=mean.__getitem__, default=None)

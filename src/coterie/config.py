@@ -61,7 +61,7 @@ class ModelSettings:
 
     personal: tuple[str, ...] = param((), "parts that stay with the client, by the names `coterie show MODEL` prints")
     members: int = param(1, "models of each client, whose predictions are averaged", at_least=1)
-    input_affine: bool = param(False, "an affine layer on the features before the model, called input; begins as identity")
+    input_affine: bool = param(False, "an affine layer called input before the model, begun as identity")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Experiment:
 def _natural_partition(data: str) -> dict[str, Any]:
     """Data that say whose sample it is are taken as they are, unless a partition is asked for."""
     target = registry.find("datasets", data).target
-    owned = ("synthetic:", "files:Csv", "files:Parquet", ":Shakespeare")
+    owned = ("synthetic:", "files:Csv", "files:Parquet", ":Shakespeare", "studies:")
     return {"partition": {"name": "natural"}} if any(mark in target for mark in owned) else {}
 
 

@@ -12,6 +12,7 @@ from coterie import checkpoint
 from coterie.config import dump_toml
 from coterie.engine import Engine, Rounds, Training
 from coterie.errors import CoterieError, Diverged
+from coterie.fitting import Fitting
 from coterie.graph import Graph
 from coterie.job import Job
 from coterie.ledger import Ledger
@@ -47,7 +48,8 @@ class Loop:
             self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
-        self.training = Training(engine, job.method, job.graph, job.weights, job.settings.seed)
+        kind = Fitting if hasattr(job.method, "fit") else Training  # solved at once, or round after round
+        self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed)
         self.ledger = Ledger(job.federation.names, job.graph.neighbours)
         self.totals = self.ledger.totals()
         self.rows: list[dict[str, Any]] = []
@@ -105,6 +107,7 @@ class Loop:
         if row is not None:
             line = {"round": number} | {name: value.tolist() for name, value in row.items()}
             line |= {f"bytes_{way}": total.tolist() for way, total in self.totals.items()}
+            line |= {name: count.tolist() for name, count in (block.counts or {}).items()}
             if block.weights is not None:
                 table = {"neighbours": graph.neighbours, "present": graph.present, "weights": block.weights}
                 self.graphs[number] = table
@@ -220,7 +223,7 @@ class Loop:
             higher_is_better=job.task.higher_is_better,
             device=self.engine.device.label,
             folder=None if self.folder is None else self.folder.path,
-            task=job.task,
+            task=self.training.task,
             variables=models,
         )
         if self.folder is not None:

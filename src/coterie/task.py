@@ -22,6 +22,7 @@ from coterie.errors import CoterieError
 from coterie.models.augment import Augment, take
 from coterie.models.convert import replace_convolutions
 from coterie.models.ensemble import ensemble_of
+from coterie.models.linear import Linear
 from coterie.models.naming import names, select
 
 __all__ = ["Metrics", "Task", "Variables"]
@@ -95,6 +96,7 @@ class Task:
         self.dense = kind != "next-character" and all(leaf.ndim <= 2 for leaf in jax.tree.leaves(params))
         self._shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
         self.outputs = 0  # number of classes or characters, known once the task has a federation
+        self.sample_shape: tuple[int, ...] = ()  # likewise
         self._keep(personal)
 
     @classmethod
@@ -108,7 +110,15 @@ class Task:
         options["equal_sizes"] = bool((federation.train.count == federation.train.x.shape[1]).all())
         task = cls(build, federation.kind, **options)
         task._check_shapes(federation)
-        task.outputs = federation.classes
+        task.outputs, task.sample_shape = federation.classes, federation.sample_shape
+        return task
+
+    def linear(self) -> "Task":
+        """Return the task of one linear layer on the same inputs, nothing of it personal."""
+        shape, outputs = self.sample_shape, self.outputs
+        options = self._made_of | {"members": 1, "augment": None}
+        task = Task(lambda key: Linear().build(shape, outputs, key), self.kind, **options)
+        task.outputs, task.sample_shape = outputs, shape
         return task
 
     def mixed(self, members: int) -> "Task":
@@ -117,7 +127,7 @@ class Task:
             raise CoterieError(f"personal: {', '.join(self.personal)} cannot be personal beside an ensemble's weights")
         options = self._made_of | {"members": members if self.members == 1 else self.members}
         task = Task(self._alone, self.kind, personal=("mixture",), mixture=True, **options)
-        task.outputs = self.outputs
+        task.outputs, task.sample_shape = self.outputs, self.sample_shape
         return task
 
     def _split(self, built: Any) -> tuple[Any, Any, Any]:

@@ -74,7 +74,7 @@ def _kinds(name: str) -> list[str]:
 
 def _kind_of(cls: Any, name: str) -> str:
     """Say what a class of the user's own is, from the functions it has."""
-    if hasattr(cls, "round"):
+    if hasattr(cls, "round") or hasattr(cls, "fit"):
         return "methods"
     if hasattr(cls, "load"):
         return "datasets"
@@ -115,7 +115,7 @@ def _description(cls: Any, summary: str) -> str:
     own = inspect.getdoc(cls) or ""
     if own.startswith(f"{cls.__name__}(") or own.rstrip(".").lower() == summary.lower():
         own = ""  # written by dataclass, or said already
-    written = inspect.getdoc(sys.modules[cls.__module__]) or "" if hasattr(cls, "round") else ""
+    written = inspect.getdoc(sys.modules[cls.__module__]) or "" if hasattr(cls, "models") else ""
     return "\n\n".join(text for text in (written, own) if text)
 
 

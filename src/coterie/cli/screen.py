@@ -77,7 +77,7 @@ def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
     """Print one line a method."""
     first = rows[0]
     percent = first["metric"] == "accuracy"
-    title = f"mean\n{first['metric']}" + ("" if first["higher_is_better"] else "\n(low is good)")
+    title = f"mean\n{first['metric']}" + ("" if first["higher_is_better"] else "\n(low is\ngood)")
     compared = any(row["beat_alone"] is not None for row in rows)
     heads = ["method", title, "std", first["worst_label"].replace(" ", "\n"), *(["beat\nalone"] if compared else [])]
     heads += ["bytes per\nclient", "seconds"]
