@@ -422,8 +422,11 @@ def test_a_search_that_begins_with_few_groups_ends_where_the_whole_one_does(monk
     whole = HierarchicalLinearRegression(random="intercept").fit(X, y, groups=groups, within=districts)
     monkeypatch.setattr("coterie.estimators.reml._FEW", 50)
     staged = HierarchicalLinearRegression(random="intercept").fit(X, y, groups=groups, within=districts)
-    assert staged.variance_components_["residual"] == pytest.approx(whole.variance_components_["residual"], rel=1e-6)
-    np.testing.assert_allclose(staged.intercept_, whole.intercept_, rtol=1e-5)
+    # It stops within a thousandth of a standard error, which 300 groups know to about 4 %.
+    assert staged.variance_components_["residual"] == pytest.approx(whole.variance_components_["residual"], rel=1e-4)
+    assert staged.variance_components_["group"] == pytest.approx(whole.variance_components_["group"], rel=3e-4)
+    assert staged.log_likelihood_ == pytest.approx(whole.log_likelihood_, abs=1e-5)
+    np.testing.assert_allclose(staged.intercept_, whole.intercept_, rtol=1e-3)
 
 
 def test_many_groups_take_several_blocks(monkeypatch):
