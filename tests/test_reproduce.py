@@ -9,8 +9,8 @@ from coterie.cli import app
 from coterie.cli.papers import paired_rows
 from coterie.compare import Comparison
 from coterie.errors import CoterieError
-from coterie.lineup import Lineup
-from coterie.reproduce import scool
+from coterie.lineup import Lineup, entry_of, variant
+from coterie.reproduce import pdbo, scool
 from coterie.result import Result
 
 COMMAND = [
@@ -113,16 +113,47 @@ def test_the_papers_figures_stand_beside_cifar10():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["reproduce", "scol"], "there is no reproduction of 'scol'"),
+        (["reproduce", "scol"], "No such command 'scol'"),
         (["reproduce", "scool", "--dataset", "cifar11"], "did you mean cifar10"),
         (["reproduce", "scool", "--setting", "iid"], "setting must be noniid or sbm"),
         (["reproduce", "scool", "--budgets", "0"], "write percentages"),
+        (["reproduce", "pdbo", "--dataset", "emmist"], "did you mean emnist"),
     ],
 )
 def test_bad_input(options, words):
     outcome = CliRunner().invoke(app, options)
     assert outcome.exit_code == 2
     assert words in outcome.stderr
+
+
+def test_pdbo_gives_every_method_the_same_predictors_and_minibatches():
+    found = pdbo.reproduction("fashion-mnist")
+    lineup = Lineup.from_dict(found.tables)
+    assert lineup.experiment.model.common.members == 3
+    methods = {label: variant(lineup.experiment, entry_of((label, own))).method.spec for label, own in lineup.methods}
+    assert set(methods) == set(pdbo.METHODS)
+    steps = {label: spec.steps * getattr(spec, "pushes", 1) for label, spec in methods.items()}
+    assert set(steps.values()) == {20}  # 30 rounds of 20: the paper's 600 inner steps
+    assert {spec.batch_size for spec in methods.values()} == {32}
+    assert {methods[label].estimator for label in pdbo.LABELS} == {"neumann", "hgp", "local"}
+    assert all(methods[label].inner == "warm" for label in pdbo.LABELS)
+
+
+def test_pdbo_restarts_as_the_paper_does():
+    found = pdbo.reproduction("emnist", restart=True)
+    own = found.tables["methods"]["pdbo-mtl"]
+    assert (own["inner"], own["pushes"], own["settle"]) == ("restart", 600, 100)
+    assert found.tables["run"]["rounds"] == 6  # five outer updates and the last evaluation
+    assert found.tables["method"] == {"lr": 0.5, "batch_size": 128, "weight_decay": 0.001}
+
+
+def test_pdbo_runs(tmp_path):
+    command = ["reproduce", "pdbo", "--seeds", "1", "--rounds", "2", "--clients", "4", "--out", str(tmp_path / "pdbo")]
+    outcome = CliRunner().invoke(app, [*command, "--methods", "sgp,pdbo-mtl"])
+    assert outcome.exit_code == 0, outcome.output
+    assert "PDBO-MTL on digits" in outcome.output
+    first = Result.read(tmp_path / "pdbo" / "pdbo-mtl" / "seed-0")
+    assert "mixture" in dict(first.model(0).variables.params.__dict__)
 
 
 def test_a_setting_is_refused_in_python_too():

@@ -47,6 +47,60 @@ def scool_command(
     reproduce(found, out or Path(f"reproduce-scool-{dataset}-{setting}"), where, preallocate, as_json)
 
 
+@papers.command("spdb")
+def spdb_command(
+    dataset: Annotated[str, typer.Option(help="mnist, fashion-mnist, digits.")] = "mnist",
+    setting: Annotated[str, typer.Option(help="limited (128 samples a learner) or all.")] = "limited",
+    test: Annotated[str, typer.Option(help="Labels of the test sets: own (as in training) or all.")] = "own",
+    speech: Annotated[
+        Path | None, typer.Option(help="The speech experiment instead, on an .npz file with x, y and client.")
+    ] = None,
+    methods: Methods = None,
+    seeds: Seeds = 5,
+    rounds: Rounds = None,
+    clients: ClientCount = None,
+    out: Out = None,
+    where: Where = "auto",
+    preallocate: Preallocate = False,
+    as_json: Json = False,
+) -> None:
+    """Personal layers without a hub (Lu, Cui, Squillante, Kingsbury, Horesh 2022): one label each, or one speaker."""
+    from coterie.reproduce import spdb
+
+    names = chosen(methods, spdb.METHODS)
+    if speech is not None:
+        found, label = spdb.speech(speech, names, seeds, rounds, clients), "speech"
+    else:
+        found = spdb.reproduction(dataset, setting, names, seeds, rounds, clients, test)
+        label = f"{dataset}-{setting}" + ("" if test == "own" else "-all-labels")
+    reproduce(found, out or Path(f"reproduce-spdb-{label}"), where, preallocate, as_json)
+
+
+@papers.command("pdbo")
+def pdbo_command(
+    dataset: Annotated[
+        str, typer.Option(help="digits, mnist, fashion-mnist, emnist, cifar10, cifar100, shakespeare.")
+    ] = "digits",
+    methods: Methods = None,
+    seeds: Seeds = 3,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Solve the inner problem anew in every round, as the paper's program.")
+    ] = False,
+    rounds: Rounds = None,
+    clients: ClientCount = None,
+    out: Out = None,
+    where: Where = "auto",
+    preallocate: Preallocate = False,
+    as_json: Json = False,
+) -> None:
+    """Common predictors, personal weights (Terashita and Hara 2023): clients on a random directed network."""
+    from coterie.reproduce import pdbo
+
+    found = pdbo.reproduction(dataset, chosen(methods, pdbo.METHODS), seeds, rounds, clients, restart)
+    label = dataset + ("-restart" if restart else "")
+    reproduce(found, out or Path(f"reproduce-pdbo-{label}"), where, preallocate, as_json)
+
+
 def chosen(methods: str | None, table: tuple[str, ...]) -> tuple[str, ...]:
     """Return the methods a user names with commas between, or those of the paper's table."""
     return table if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
