@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from coterie.graph import Graph
-from coterie.peers.base import Arrivals, blend
+from coterie.peers.base import Arrivals, blend, on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 
@@ -87,6 +87,10 @@ def _all_verbs(mode, tables, arrivals, v):
         "mean": fresh().mean(x, weight),
         "mean of groups": fresh().mean(x, weight, (label, 3)),
         "share": fresh().share({"x": x, "own": own}),
+        "centres": fresh().centres(x, weight, (label, 3)),
+        "centres across": fresh().centres({"x": x}, weight, (label, 3), across=own[:, 0] ** 2),
+        "centres certain": fresh().centres((), weight, (label, 3), certain=True),
+        "most": fresh().most({"x": x, "own": own}),
     }
 
 
@@ -116,6 +120,8 @@ def test_every_verb_equals_dense_numpy(s, mode):
     check_ask(s, found)
     check_mean(s, found)
     check_share(s, found)
+    check_centres(s, found)
+    assert (found["most"]["own"] == s.own.max(0)).all()
 
 
 def check_mix(s, found):
@@ -190,6 +196,47 @@ def check_share(s, found):
     assert (arrived == s.up).all()
     assert (table["x"] == np.where(s.up[:, None], s.x, 0)).all()
     assert (table["own"] == np.where(s.up[:, None], s.own, 0)).all()
+
+
+def check_centres(s, found):
+    """Who takes no part, or was not heard, gets nothing; the others get their cluster's mean, and everybody's."""
+    (near, near_weight, far, far_weight), arrived = found["centres across"]
+    (alone, _, _, _), _ = found["centres"]
+    sent = (s.weight > 0) & s.up
+    expected = {"near": s.x.copy(), "far": s.x.copy(), "near_weight": np.zeros(K), "far_weight": np.zeros(K)}
+    for i in np.flatnonzero(sent & s.down):
+        for level, weight in (("near", s.weight * (s.label == s.label[i])), ("far", s.own[:, 0] ** 2)):
+            weight = np.where(sent, weight, 0)
+            expected[level][i], expected[f"{level}_weight"][i] = weight @ s.x / weight.sum(), weight.sum()
+    assert (arrived == (sent & s.down)).all()
+    close(near["x"], expected["near"])
+    close(alone, expected["near"])
+    close(far["x"], expected["far"])
+    close(near_weight, expected["near_weight"])
+    close(far_weight, expected["far_weight"])
+    certain, all_arrived = found["centres certain"]
+    same = s.label[:, None] == s.label
+    close(certain.near_weight, np.where(s.weight > 0, same @ s.weight, 0))
+    assert (all_arrived == (s.weight > 0)).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_branch_counts_only_what_runs(mode):
+    """Two clients of three take part in a mean when the coin falls: 48 bytes of header, two numbers of 4 bytes."""
+    tables = jax.tree.map(jnp.asarray, make_tables(Graph.empty(3), np.zeros((3, 0))))
+
+    @jax.jit
+    def program(coin):
+        peers = LocalPeers(tables, Plan(mode))
+        weight = jnp.array([1.0, 0.0, 3.0])
+        x = peers.choose(coin, lambda x: peers.mean(x, weight)[0], lambda x: x, jnp.array([2.0, 5.0, 6.0]))
+        once = lambda t, x: peers.choose(t == 0, lambda x: peers.mean(x, weight)[0], lambda x: x, x)  # noqa: E731
+        return peers.loop(2, once, x), peers.traffic()
+
+    for coin, value, times in ((True, 5.0, 2), (False, 5.0, 1)):
+        x, traffic = program(coin)
+        np.testing.assert_allclose(x, value)
+        assert on_host(traffic).up_bytes.tolist() == [56 * times, 0, 56 * times]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -35,8 +35,8 @@ def test_the_recorded_loss_touches_every_link(case):
     rounds = arrivals_of(case.halves(0.1), ROUNDS)[1:]
     lost_edges = np.stack([~arrivals.edges & GRAPH.present for arrivals in rounds])
     assert min(lost_edges.sum(), *(sum((~getattr(a, way)).sum() for a in rounds) for way in ("up", "down"))) > 0
-    # A round: mix, ask, ask, twice (push, swap, ask, mix, mean), share, mean.
-    assert lost_edges.shape[1] == 3 + 2 * 5 + 2
+    # A round: mix, ask, ask, twice (push, swap, ask, mix, mean), centres in the second one only, share, mean.
+    assert lost_edges.shape[1] == 3 + 2 * 5 + 1 + 2
     second_time = lost_edges[:, 8:12].sum()
     assert second_time > 0
 

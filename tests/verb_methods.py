@@ -29,7 +29,10 @@ class EveryVerb:
     def init(self, task, peers, clients, key):
         here = peers.ids.shape[0]
         counts, _ = peers.share(clients.train.count)
-        value = jnp.stack([clients.train.count / jnp.maximum(counts.sum(), 1), peers.ids.astype(task.dtype)], 1)
+        largest = peers.most(clients.train.count)
+        value = jnp.stack(
+            [clients.train.count / jnp.maximum(counts.sum(), 1), (peers.ids / largest).astype(task.dtype)], 1
+        )
         return State(tree.broadcast(task.init(key), here), value.astype(task.dtype), jnp.ones(here, task.dtype))
 
     def round(self, task, state, peers, clients, key):
@@ -71,6 +74,12 @@ class EveryVerb:
             # A third of the clients takes no part in the mean; groups are odd and even ids.
             taking_part = jnp.where(peers.ids % 3 == 0, 0, clients.train.count).astype(bias.dtype)
             bias, _ = peers.mean(bias, taking_part, (peers.ids % 2, 2))
+
+            def meet(bias):
+                means, _ = peers.centres(bias, taking_part, (peers.ids % 2, 2), across=peers.ids.astype(bias.dtype))
+                return bias + peers.seal(0.1 * (means.near - means.far)) + peers.seal(0.01 * means.far_weight[:, None])
+
+            bias = peers.choose(step == 1, meet, lambda bias: bias, bias)
             return bias, value, mass
 
         bias, value, mass = peers.loop(2, exchange, (params.bias, state.value, state.mass))

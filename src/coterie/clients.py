@@ -26,12 +26,13 @@ class Split(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """What a compiled program gets: the data of the clients that live here, and which labels each one owns."""
+    """What a compiled program gets: the data of the clients that live here, their labels and their known groups."""
 
     train: Split
     validation: Split
     test: Split
     labels: Any  # [C, classes] true where the client has the label in its training data; [C, 0] for regression
+    groups: Any  # [C, G] true for the client's known group; G = 1 and true for everyone where none are known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +44,11 @@ class Federation:
         train, validation, test: the clients' data (`Split`, NumPy arrays).
         kind: what is predicted.
         classes: number of classes, or of characters; for regression the number of outputs.
-        groups: the known or planted group of each client `[K]`, or None.
+        groups: the known or planted group of each client `[K]`, numbered 0, 1, ... without gaps, or None.
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
         about: one sentence for the report.
+        group_count: how many groups there are in the whole, if this is a part of a federation that may lack some;
+            0 counts them.
     """
 
     names: tuple[str, ...]
@@ -58,9 +61,11 @@ class Federation:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     about: str = ""
+    group_count: int = 0
 
     def __post_init__(self) -> None:
         _check(self)
+        _check_groups(self)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -79,7 +84,14 @@ class Federation:
 
     def arrays(self) -> Clients:
         """Return what the program needs, as NumPy arrays."""
-        return Clients(self.train, self.validation, self.test, self.label_counts() > 0)
+        return Clients(self.train, self.validation, self.test, self.label_counts() > 0, self.membership())
+
+    def membership(self) -> np.ndarray:
+        """Return who is in which known group, `[K, G]`; without known groups everyone is in the same one."""
+        if self.groups is None:
+            return np.ones((len(self), 1), bool)
+        count = self.group_count or int(np.max(self.groups)) + 1
+        return np.asarray(self.groups)[:, None] == np.arange(count)
 
     def select(self, clients: Sequence[int] | np.ndarray) -> "Federation":
         """Return a federation of some of the clients, in the given order."""
@@ -87,8 +99,11 @@ class Federation:
         splits: dict[str, Any] = {
             part: Split(*(np.asarray(a)[rows] for a in getattr(self, part))) for part in ("train", "validation", "test")
         }
-        groups = None if self.groups is None else self.groups[rows]
-        return dataclasses.replace(self, names=tuple(self.names[i] for i in rows), groups=groups, **splits)
+        # A part may lack a group, but it counts them as the whole does: its arrays then fit those of the other parts.
+        known = None if self.groups is None else np.asarray(self.groups)[rows]
+        count = 0 if known is None else self.membership().shape[1]
+        names = tuple(self.names[i] for i in rows)
+        return dataclasses.replace(self, names=names, groups=known, group_count=count, **splits)
 
 
 def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:
@@ -145,3 +160,23 @@ def _check(federation: Federation) -> None:
                 raise CoterieError(
                     f"{part} labels of client {names[client]!r} are out of range; they must be 0..{last}"
                 )
+
+
+def _check_groups(federation: Federation) -> None:
+    """Refuse groups that do not say in which one group each client is."""
+    if federation.groups is None:
+        return
+    groups, names = np.asarray(federation.groups), federation.names
+    if groups.ndim != 1:
+        raise CoterieError(
+            f"groups must give one number a client, not shape {groups.shape}; a client is in one group only"
+        )
+    if len(groups) != len(names):
+        raise CoterieError(f"groups has {len(groups)} entries but there are {len(names)} clients; they must match")
+    if not np.issubdtype(groups.dtype, np.integer) or groups.min() < 0:
+        raise CoterieError("groups must be whole numbers from 0 on; number the groups 0, 1, 2, ...")
+    if federation.group_count and groups.max() >= federation.group_count:
+        raise CoterieError(f"groups go up to {groups.max()} but group_count is {federation.group_count}")
+    empty = np.flatnonzero(np.bincount(groups) == 0)
+    if not federation.group_count and empty.size:
+        raise CoterieError(f"group {empty[0]} has no client; number the groups without gaps")

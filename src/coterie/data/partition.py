@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.clients import Federation
-from coterie.data.samples import Samples
+from coterie.data.samples import Samples, encode
 from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
@@ -148,7 +148,8 @@ class Natural(Splits):
             unknown = next((name for name in names if name not in samples.group), None)
             if unknown is not None:
                 raise CoterieError(f"client {unknown!r} has no group; give it one or none to all")
-            groups = np.array([samples.group[name] for name in names])
+            # Numbered anew: with owners left out a group may have nobody left.
+            groups = encode(np.array([samples.group[name] for name in names]))[0]
         how = f"{len(kept)} owners" + (f" ({small} with fewer than {self.at_least} samples left out)" if small else "")
         return self.settle(samples, [by_owner[o] for o in kept], tests, rng, how=how, names=names, groups=groups)
 

@@ -5,7 +5,7 @@ hear one. A verb takes and returns pytrees whose arrays have the clients living 
 visible only through `arrived` and `acked`.
 
 The ledger is kept here while a round is traced: each verb adds what it sends to counters that leave the program
-beside the state. A verb inside a loop is counted too, if the loop is `peers.loop`.
+beside the state. A verb inside a loop or a branch is counted too, if it is `peers.loop` or `peers.choose`.
 """
 
 import abc
@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.peers.frame import frame_bytes
-from coterie.peers.records import Arrivals, Tables, Traffic, nothing_sent, on_host
+from coterie.peers.records import Arrivals, Centres, Tables, Traffic, nothing_sent, on_host
 
-__all__ = ["Arrivals", "Peers", "Tables", "Traffic", "blend", "on_host"]
+__all__ = ["Arrivals", "Centres", "Peers", "Tables", "Traffic", "blend", "on_host"]
 
 Tree = Any
 
@@ -104,6 +104,21 @@ class Peers(abc.ABC):
         value, self._tick, self._traffic = lax.fori_loop(0, times, counted, carry)
         return value
 
+    def choose(self, flag: jax.Array, yes: Callable[[Tree], Tree], no: Callable[[Tree], Tree], value: Tree) -> Tree:
+        """Run `yes(value)` or `no(value)`; `flag []` must be the same everywhere. Only what runs is counted."""
+
+        def counted(branch: Callable[[Tree], Tree]) -> Callable[[tuple], tuple]:
+            def run(carry: tuple) -> tuple:
+                value, self._tick, self._traffic = carry
+                value = branch(value)
+                return value, jnp.asarray(self._tick, jnp.int32), self._traffic
+
+            return run
+
+        carry = (value, jnp.asarray(self._tick, jnp.int32), self._traffic)
+        value, self._tick, self._traffic = lax.cond(flag, counted(yes), counted(no), carry)
+        return value
+
     # -- the verbs --------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
@@ -145,6 +160,27 @@ class Peers(abc.ABC):
         """
 
     @abc.abstractmethod
+    def centres(
+        self,
+        x: Tree,
+        weight: jax.Array,
+        clusters: tuple[jax.Array, int],
+        across: jax.Array | None = None,
+        certain: bool = False,
+    ) -> tuple[Centres, jax.Array]:
+        """Average within known clusters, `clusters = (label [C], count)`, and with `across [C]` over everybody too.
+
+        A client counts with `weight [C]` in its cluster's mean and with `across` in everybody's. One with weight 0
+        takes no part: it sends nothing, gets nothing and pays nothing. The others send one message up (the value, its
+        weights, the label) and get one down (the means and the weights behind them). Returns them, and `arrived [C]`;
+        where nothing arrived the means are the client's own `x` and the weights 0. What must arrive is `certain`.
+        """
+
+    @abc.abstractmethod
+    def most(self, x: Tree) -> Tree:
+        """Return the largest value of every number of a small `x` over all clients, to everyone: always arrives."""
+
+    @abc.abstractmethod
     def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same everywhere.
 
@@ -176,6 +212,15 @@ class Peers(abc.ABC):
         self._charge("down", weight > 0, message_bytes((x, weight)))
         if label is not None:
             self._charge("up", jnp.ones_like(weight, bool), message_bytes(label))
+
+    def _charge_centres(self, x: Tree, weight: jax.Array, across: jax.Array | None) -> None:
+        told = (x, weight) if across is None else (x, weight, across)
+        self._charge("up", weight > 0, message_bytes((told, jnp.zeros(weight.shape, jnp.int32))))
+        self._charge("down", weight > 0, message_bytes((x, weight) if across is None else (x, x, weight, across)))
+
+    def _charge_most(self, x: Tree) -> None:
+        for link in ("up", "down"):
+            self._charge(link, jnp.ones(self.ids.shape[0], bool), message_bytes(x))
 
     def _charge_share(self, x: Tree) -> None:
         everyone = jnp.ones(self.ids.shape[0], bool)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from coterie.peers.base import Arrivals, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
+from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
 
 __all__ = ["LocalPeers", "Plan"]
 
@@ -177,17 +177,54 @@ class LocalPeers(Peers):
         arrived = jnp.ones(self.clients, bool)
         if self._arrivals is not None:
             weight, arrived = jnp.where(self._arrivals.up[tick], weight, 0), self._arrivals.down[tick]
-        x, order = self._whole(x), self.tables.order
-        if self._exact:
-            values, weights, labels = jax.tree.map(lambda a: a[order], (x, weight, label))
-            totals, mass = fold_clients(values, weights, labels, count, self.seal)
-        else:
-            matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, C]
-            mass = matrix.sum(1)
-            matrix = matrix / jnp.where(mass > 0, mass, 1)[:, None]
-            totals = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x)
+        totals, mass = self._averages(x, weight, label, count)
         arrived = arrived & (mass[label] > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x), arrived
+
+    def _averages(self, x: Tree, weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
+        """Average `x [C, ...]` within each group: `[G, ...]`, and the weight behind it `[G]`."""
+        x = self._whole(x)
+        if self._exact:
+            values, weights, labels = jax.tree.map(lambda a: a[self.tables.order], (x, weight, label))
+            # Sealed: what a client does with the mean must not be joined with the division that made it.
+            return self.seal(fold_clients(values, weights, labels, count, self.seal))
+        matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, C]
+        mass = matrix.sum(1)
+        matrix = matrix / jnp.where(mass > 0, mass, 1)[:, None]
+        return jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x), mass
+
+    def centres(
+        self,
+        x: Tree,
+        weight: jax.Array,
+        clusters: tuple[jax.Array, int],
+        across: jax.Array | None = None,
+        certain: bool = False,
+    ) -> tuple[Centres, jax.Array]:
+        """See `Peers.centres`."""
+        self._charge_centres(x, weight, across)
+        label, count = clusters[0].astype(jnp.int32), clusters[1]
+        sent = arrived = weight > 0
+        if not certain:
+            tick = self._next_exchange()
+            if self._arrivals is not None:
+                sent = sent & self._arrivals.up[tick]
+                arrived = sent & self._arrivals.down[tick]
+        told = jax.tree.map(lambda a: jnp.where(_column(sent, a), a, jnp.zeros_like(a)), x)
+
+        def average(weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
+            totals, mass = self._averages(told, jnp.where(sent, weight, 0), label, count)
+            back = jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x)
+            return back, jnp.where(arrived, mass[label], 0)
+
+        near = average(weight, label, count)
+        far = (None, None) if across is None else average(across, jnp.zeros_like(label), 1)
+        return Centres(*near, *far), arrived
+
+    def most(self, x: Tree) -> Tree:
+        """See `Peers.most`."""
+        self._charge_most(x)
+        return jax.tree.map(lambda a: jnp.broadcast_to(a.max(0), a.shape), self._whole(x))
 
     def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """See `Peers.share`."""

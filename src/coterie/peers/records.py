@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Arrivals", "Tables", "Traffic", "nothing_sent", "on_host"]
+__all__ = ["Arrivals", "Centres", "Tables", "Traffic", "nothing_sent", "on_host"]
 
 
 class Tables(NamedTuple):
@@ -57,6 +57,15 @@ class Arrivals(NamedTuple):
     edges: jax.Array  # [T, C, D]
     up: jax.Array  # [T, C]
     down: jax.Array  # [T, C]
+
+
+class Centres(NamedTuple):
+    """What `centres` brings to each client: the mean of its cluster, and of everybody where that was asked for."""
+
+    near: Any  # [C, ...] the mean of one's cluster
+    near_weight: jax.Array  # [C] the weight behind it
+    far: Any = None  # [C, ...] the mean of everybody
+    far_weight: Any = None  # [C]
 
 
 def nothing_sent(tables: Tables) -> Traffic:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
-from coterie.peers.base import Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
+from coterie.peers.base import Centres, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
 from coterie.peers.frame import Header, decode, encode
 
 __all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Carrier", "Delivery", "Frames", "Line", "RemotePeers"]
@@ -165,6 +165,37 @@ class RemotePeers(Peers):
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), value, x), arrived
 
+    def centres(
+        self,
+        x: Tree,
+        weight: jax.Array,
+        clusters: tuple[jax.Array, int],
+        across: jax.Array | None = None,
+        certain: bool = False,
+    ) -> tuple[Centres, jax.Array]:
+        """See `Peers.centres`: the hub answers those it heard of, and nobody else."""
+        self._charge_centres(x, weight, across)
+        kind = ESSENTIAL if certain else ORDINARY
+        weights = (weight,) if across is None else (weight, across)
+        told, sent = self._to_hub((x, weights, clusters[0].astype(jnp.int32)), weight > 0, kind)
+        values, weights, labels = told
+        groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # one's cluster, everybody
+        found = []
+        for each, (label, count) in zip(weights, groups, strict=False):
+            averages = fold_clients(values, jnp.where(sent, each, 0), label, count, self.seal)
+            found.append(jax.tree.map(lambda t, label=label: t[label], averages))
+        found, arrived = self._from_hub(found, sent, kind, copies=False)
+        back = [jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), mean, x) for mean, _ in found]
+        pairs = zip(back, [mass for _, mass in found], strict=True)  # where nothing arrived the weight is 0
+        return Centres(*(value for pair in pairs for value in pair)), arrived
+
+    def most(self, x: Tree) -> Tree:
+        """See `Peers.most`."""
+        self._charge_most(x)
+        everyone, _ = self._to_hub(x, jnp.ones_like(self.ids, bool), kind=ESSENTIAL)
+        largest = jax.tree.map(lambda a: jnp.broadcast_to(a.max(0), a.shape), everyone)
+        return self._from_hub(largest, jnp.ones(self.clients, bool), kind=ESSENTIAL)[0]
+
     def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """See `Peers.share`: the hub collects and passes everything on; what it misses, everybody misses."""
         self._charge_share(x)
@@ -204,12 +235,18 @@ class RemotePeers(Peers):
         note = "up" if kind == ORDINARY else None  # nothing to remember where nothing can be lost
         return self._converse(x, 1, active, send, (self.clients,), expected, note)
 
-    def _from_hub(self, x: Tree, took_part: jax.Array, kind: int = ORDINARY) -> tuple[Tree, jax.Array]:
-        """Send each client its row of `x [K, ...]` from the hub; returns the rows of the clients living here."""
+    def _from_hub(
+        self, x: Tree, took_part: jax.Array, kind: int = ORDINARY, copies: bool = True
+    ) -> tuple[Tree, jax.Array]:
+        """Send each client its row of `x [K, ...]` from the hub; returns the rows of the clients living here.
+
+        Who took no part gets a copy, or nothing at all without `copies`.
+        """
 
         def send(took_part: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
             for i in range(self.clients) if self._line.carrier.hub else ():
-                yield kind if took_part[i] else COPY, (HUB, i), [v[i] for v in values]
+                if took_part[i] or copies:
+                    yield kind if took_part[i] else COPY, (HUB, i), [v[i] for v in values]
 
         ids = self._host.ids
         expected = [((c,), (HUB, int(i))) for c, i in enumerate(ids)]

@@ -1,0 +1,62 @@
+"""How curved a client's loss is: the extreme eigenvalues of its Hessian, from products with vectors alone.
+
+Step sizes and probabilities of methods with a theory depend on the smoothness L and the convexity mu of the losses.
+Lanczos' recurrence finds both ends of the spectrum from a few Hessian-vector products (a derivative of the gradient
+along a vector: the Hessian is never formed). For least squares that is the constant of the theory; for other losses it
+is the curvature where training starts, and a guess.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+__all__ = ["extreme_curvature", "lanczos"]
+
+STEPS = 20  # products with the Hessian; both ends are then right to a few per cent at worst
+
+
+def lanczos(product: Callable[[jax.Array], jax.Array], start: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
+    """Return estimates of the smallest and the largest eigenvalue of a symmetric matrix.
+
+    Args:
+        product: multiplies a vector `[d]` with the matrix.
+        start: a random vector.
+        steps: how many products; with d of them the answer is exact up to rounding.
+    """
+
+    def step(carry: tuple, _: None) -> tuple[tuple, tuple]:
+        before, vector, link, alive = carry
+        image = product(vector)
+        diagonal = vector @ image
+        rest = image - diagonal * vector - link * before
+        rest = rest - (rest @ vector) * vector  # once more: rounding must not bring back what was taken out
+        length = jnp.sqrt(rest @ rest)
+        # The space is exhausted when nothing new is left: what follows is rounding, and must add no eigenvalue.
+        goes_on = alive & (length > scale * 100 * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(diagonal), 1e-30))
+        following = jnp.where(goes_on, rest / jnp.where(goes_on, length, 1), 0)
+        return (vector, following, jnp.where(goes_on, length, 0), goes_on), (diagonal, length, alive, goes_on)
+
+    scale = jnp.sqrt(jnp.asarray(start.size, start.dtype))
+    first = start / jnp.sqrt(start @ start)
+    begin = (jnp.zeros_like(first), first, jnp.zeros((), start.dtype), jnp.asarray(True))
+    _, (diagonal, link, alive, linked) = lax.scan(step, begin, None, length=min(steps, start.size))
+    # Steps after the end repeat the first diagonal entry, which lies between the extremes.
+    diagonal = jnp.where(alive, diagonal, diagonal[0])
+    link = jnp.where(linked, link, 0)[:-1]
+    values = jnp.linalg.eigvalsh(jnp.diag(diagonal) + jnp.diag(link, 1) + jnp.diag(link, -1))
+    return values[0], values[-1]
+
+
+def extreme_curvature(gradient: Callable[[Any], Any], at: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the smallest and the largest curvature at a point, any pytree of parameters, of what has this gradient."""
+    flat, build = ravel_pytree(at)
+    start = jax.random.normal(key, flat.shape, flat.dtype)
+
+    def product(vector: jax.Array) -> jax.Array:
+        return jax.jvp(lambda v: ravel_pytree(gradient(build(v)))[0], (flat,), (vector,))[1]
+
+    return lanczos(product, start, STEPS)

@@ -1,0 +1,111 @@
+"""Models of clients in known clusters, tied to their cluster's mean and to everybody's; who meets, coins decide.
+
+Lyu, Hanzely and Kolar 2022, Algorithm 1 (Async-L2GD) for their objective (2.1); `coterie.cluster_odds` has it, with
+what was corrected. Converges to a ball of squared radius 2 eta sigma^2 / mu around the minimiser (Theorem 3.5), sigma^2
+being the variance of a step's gradient there; a smaller `lr` makes it smaller, `async-al2sgd+` has none. On one cluster
+this is `l2gd`. Every iteration in which clients meet sends messages, also directly after another such one; `counts`
+tells how many of them brought news.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie import tree
+from coterie.clients import Clients
+from coterie.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
+from coterie.methods.base import Info, Topology, method
+from coterie.methods.known_clusters import KnownClusters, Meetings, count, start_counting, throw
+from coterie.methods.tied import chosen, combine, is_auto
+from coterie.peers.base import Peers
+from coterie.task import Task, Variables
+
+__all__ = ["AsyncL2GD"]
+
+
+class State(NamedTuple):
+    """Each client's model and last loss, its coins, the step size, and what was communicated."""
+
+    variables: Variables
+    loss: jax.Array
+    odds: Odds
+    lr: jax.Array  # [C]
+    meetings: Meetings
+
+
+@method
+class AsyncL2GD(KnownClusters):
+    """Local steps, steps towards the cluster's mean and towards everybody's, by coins."""
+
+    topology: ClassVar[Topology] = "hub"
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model; find out how often to meet."""
+        here = peers.ids.shape[0]
+        variables = tree.broadcast(task.init(key), here)
+        theory = self.theory(task, peers, clients, variables, jax.random.fold_in(key, 1), steps=is_auto(self.lr))
+        one = jnp.ones(here, task.dtype)
+        lr = chosen(self.lr, 1 / (2 * theory.expected))
+        return State(variables, 0 * one, theory.odds, lr, start_counting(here))
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Run the iterations of a round."""
+
+        def iterate(number: jax.Array, state: State) -> State:
+            coins_key, step_key = jax.random.split(jax.random.fold_in(key, number))
+            coins = throw(state.odds, clients.groups.argmax(1), coins_key)
+            return self.iterate(task, state, peers, clients, step_key, *coins)
+
+        state = self.walk(peers, iterate, state)
+        return state, Info(state.loss, counts={f"rounds_{k}": v for k, v in state.meetings.rounds._asdict().items()})
+
+    def iterate(
+        self,
+        task: Task,
+        state: State,
+        peers: Peers,
+        clients: Clients,
+        key: jax.Array,
+        everyone: jax.Array,
+        cluster: jax.Array,
+    ) -> State:
+        """Run one iteration in which `everyone []` meets, or each client's `cluster [C]` does, or its clients step."""
+        clusters = clients.groups.argmax(1), clients.groups.shape[1]
+        one = jnp.ones_like(state.lr)
+
+        def moved(state: State, params: Any, kind: jax.Array) -> State:
+            variables = state.variables._replace(params=params)
+            return state._replace(variables=variables, meetings=count(state.meetings, kind))
+
+        def meet(state: State) -> State:  # lines 5 to 8
+            kind = jnp.full(one.shape, GLOBAL)
+            shared, factors = task.shared(state.variables.params), oracle(state.odds, self.tie, kind)
+            means, _ = peers.centres(shared, one, clusters, across=state.odds.to_all)
+            far, near = tree.minus(shared, means.far), tree.minus(shared, means.near)
+            step = combine(peers, shared, (-state.lr * factors.far, far), (-state.lr * factors.near, near))
+            return moved(state, task.join(step, state.variables.params), kind)
+
+        def part(state: State) -> State:  # lines 10 to 16
+            kind = jnp.where(cluster, CLUSTER, LOCAL)
+            shared, factors = task.shared(state.variables.params), oracle(state.odds, self.tie, kind)
+            means, _ = peers.centres(shared, jnp.where(cluster, one, 0), clusters)
+            step = combine(peers, shared, (-state.lr * factors.near, tree.minus(shared, means.near)))
+            loss, gradient, statistics = peers.each(
+                lambda data, key, model: self.slope(task, data, key)(model),
+                clients.train,
+                peers.keys(key),
+                state.variables,
+            )
+            params = combine(peers, task.join(step, state.variables.params), (-state.lr * factors.own, gradient))
+            loss = jnp.where(cluster, state.loss, loss)
+            statistics = tree.where(cluster, state.variables.statistics, statistics)
+            state = moved(state, params, kind)
+            return state._replace(loss=loss, variables=state.variables._replace(statistics=statistics))
+
+        # One cluster has nobody else to meet.
+        return part(state) if clusters[1] == 1 else peers.choose(everyone, meet, part, state)
+
+    def models(self, state: State) -> Variables:
+        """Return each client's own model."""
+        return state.variables

@@ -1,0 +1,93 @@
+"""Personal models near a shared one, where the shared one is trained to have good personal models near it.
+
+T Dinh, Tran and Nguyen 2020, Algorithm 1: the loss of the shared model w at client k is a Moreau envelope,
+
+    F_k(w) = min_theta f_k(theta) + (lambda/2) |theta - w|^2,      grad F_k(w) = lambda (w - theta_k(w)),
+
+so a client finds its personal model theta_k near its copy of w (local training with a pull, from the copy on) and moves
+the copy by -eta lambda (w - theta_k), `inner_rounds` times; the hub then averages the copies, w <- (1 - beta) w + beta
+mean. `lr`, `epochs`, `steps` and `batch_size` are those of the search for theta_k, which draws a fresh minibatch each
+step where the authors stay with one. Clients that do not take part in a round rest, where the authors let them work.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from coterie import tree
+from coterie.clients import Clients, Split
+from coterie.errors import CoterieError
+from coterie.methods.base import Info, Topology, method
+from coterie.methods.hub import HubSGD
+from coterie.methods.tied import at_home, combine
+from coterie.peers.base import Peers
+from coterie.spec import param
+from coterie.task import Task, Variables
+
+__all__ = ["PFedMe"]
+
+
+class State(NamedTuple):
+    """Each client's copy of the shared parameters, its personal model, and its loss."""
+
+    shared: Any
+    personal: Variables
+    loss: jax.Array
+
+
+@method
+class PFedMe(HubSGD):
+    """Personal models near a shared one, with Moreau envelopes."""
+
+    topology: ClassVar[Topology] = "hub"
+    tie: float = param(15.0, "strength of the tie of the personal model to the shared one (lambda)", above=0)
+    shared_lr: float = param(0.005, "step size of the client's copy of the shared model (eta)", above=0)
+    inner_rounds: int = param(1, "steps of the copy in a round, each with a new personal model (R)", at_least=1)
+    beta: float = param(1.0, "how far the hub goes from the old shared model to the copies' mean", above=0)
+
+    def __post_init__(self) -> None:
+        if self.shared_lr * self.tie >= 2:
+            raise CoterieError(
+                f"shared_lr must be below 2 / tie = {2 / self.tie:g}, or the shared model steps past its goal"
+            )
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Start shared and personal models from the same fresh model."""
+        here = peers.ids.shape[0]
+        fresh = tree.broadcast(task.init(key), here)
+        return State(task.shared(fresh.params), fresh, jnp.zeros(here, task.dtype))
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Move the clients' copies by the gradients of their envelopes, average them at the hub."""
+
+        def work(copy: Any, personal: Variables, data: Split, key: jax.Array) -> tuple[Any, Variables, jax.Array]:
+            def inner(r: jax.Array, carry: tuple) -> tuple:
+                copy, personal, _ = carry
+
+                def pull(params: Any) -> Any:  # lambda (theta - w), on what is shared
+                    return at_home(task, tree.scale(self.tie, tree.minus(task.shared(params), copy)), params)
+
+                trained = self.train(task, personal, data, jax.random.fold_in(key, r), pull=pull)
+                theta = task.shared(trained.variables.params)
+                copy = tree.minus(copy, tree.scale(self.shared_lr * self.tie, tree.minus(copy, theta)))
+                return copy, trained.variables, trained.loss
+
+            start = personal._replace(params=task.join(copy, personal.params))
+            return lax.fori_loop(0, self.inner_rounds, inner, (copy, start, jnp.zeros((), task.dtype)))
+
+        choice_key, work_key = jax.random.split(key)
+        chosen = peers.sample(choice_key, self.participants(peers))
+        copies, personal, loss = peers.each_of(
+            chosen, self.participants(peers), work, tuple(state), *state[:2], clients.train, peers.keys(work_key)
+        )
+        mean, arrived = peers.mean(copies, jnp.where(chosen, 1, 0).astype(task.dtype))
+        beta = self.beta * jnp.ones_like(loss)
+        shared = combine(peers, state.shared, (beta, tree.minus(mean, state.shared)))
+        shared = tree.where(arrived, shared, state.shared)  # who missed it keeps the old copy
+        return State(shared, personal, loss), Info(loss)
+
+    def models(self, state: State) -> Variables:
+        """Return the personal models."""
+        return state.personal
