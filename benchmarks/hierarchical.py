@@ -6,7 +6,8 @@
 
 Chem97 (31,022 pupils in 2,410 schools in 131 districts; mlmRev's data in $COTERIE_DATA/tabular), random intercepts of
 school in district, by REML. Every fit is a process of its own: start, imports, reading the CSV file and the fit are all
-in `wall`, the shortest of some runs; `processor` is the same run's processor time, which a busy machine changes less.
+in `wall`; `processor` is processor time, which a busy machine changes less (`load` says how busy it was); of some runs,
+the shortest. `fit` is the call of fit alone.
 Then groups of 20 rows with 10 features, 100 groups a district: all 11 coefficients vary at both levels, with the 22
 variances given, and by REML; `peak` is the largest memory of the process, its data included.
 """
@@ -110,7 +111,11 @@ def chem97(data: Path, rscript: str, statsmodels: str | None, repeats: int) -> d
                 runs[name].append(timed(command))
         if statsmodels is not None:
             runs["statsmodels"] = [timed([statsmodels, "-c", STATSMODELS, str(file)])]
-    best = {name: min(found, key=lambda run: run["wall"]) for name, found in runs.items()}
+    # The shortest of each time: a busy machine only ever adds to one.
+    best = {
+        name: {**found[0], **{key: min(run[key] for run in found) for key in ("wall", "processor", "fit")}}
+        for name, found in runs.items()
+    }
     ours = best["coterie"]
     rivals = [name for name in best if name != "coterie"]
     ratio = {
@@ -129,7 +134,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.data is None:
         parser.error("--data: give the folder of the data, or set COTERIE_DATA")
-    figures: dict[str, Any] = {"chem97": chem97(args.data, args.rscript, args.statsmodels, args.repeats)}
+    load = round(os.getloadavg()[0], 1)
+    figures: dict[str, Any] = {"load": load, "chem97": chem97(args.data, args.rscript, args.statsmodels, args.repeats)}
     for kind in ("given", "reml"):
         figures[kind] = {n: timed_many(n, kind) for n in args.groups}
     publish("hierarchical", choose_device("cpu").label, figures)
