@@ -125,9 +125,9 @@ def _write(
         frame = pd.DataFrame(outcome.groups)
         files[f"{name}.csv"] = frame.to_csv(index=False)
         errors = {method: held["error"].to_numpy() for method, held in frame.groupby("method", sort=False)}
-        kind, about = STUDIES[name].source.kind, STUDIES[name]
-        axis = "mean log-loss of its test rows" if kind == "classification" else "rmse of its test rows"
-        drawn[name] = {"title": about.title, "group": about.group, "error": axis, "errors": errors}
+        about, two = STUDIES[name], STUDIES[name].source.kind == "classification"
+        axis = "mean log-loss of its test rows" if two else "rmse of its test rows"
+        drawn[name] = {"title": about.title, "group": about.group, "error": axis, "log": two, "errors": errors}
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no clusters.html, which needs plotly: pip install 'coterie[report]'", markup=False)
     else:

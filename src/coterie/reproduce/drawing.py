@@ -24,7 +24,8 @@ def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> st
 
     Args:
         table1: the summary of Table 1 (empty: not drawn).
-        studies: by name, "title", "error" (the axis), "group" (its word) and "errors": by method, all groups' errors.
+        studies: by name, "title", "error" (the axis), "log" (its scale), "group" (its word) and "errors": by method,
+            all groups' errors.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -55,7 +56,8 @@ def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> st
             figure.add_trace(
                 go.Scatter(x=at, y=mean, mode="markers", marker=marker, name="the paper's figures"), **place
             )
-        figure.update_xaxes(type="log", title_text="samples of a client, m", **place)
+        sizes = sorted({row["m"] for row in table1})
+        figure.update_xaxes(type="log", tickvals=sizes, title_text="samples of a client, m", **place)
         figure.update_yaxes(title_text="|estimate - truth|", rangemode="tozero", **place)
     for place, about in zip(places, studies.values(), strict=True):
         reach = 0.0
@@ -64,12 +66,16 @@ def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> st
             figure.add_trace(line(method, np.quantile(errors, share), share, mode="lines"), **place)
             reach = reach if method == "locally trained" else max(reach, float(np.quantile(errors, SHOWN)))
         figure.update_xaxes(title_text=about["error"], range=[0, 1.1 * reach], **place)
+        if about["log"]:
+            floor = min(float(np.quantile(errors, 0.01)) for errors in about["errors"].values())
+            span = np.log10([max(floor, 1e-4), 2 * reach]).tolist()
+            figure.update_xaxes(type="log", dtick=1, exponentformat="power", range=span, **place)
         figure.update_yaxes(title_text=f"share of {about['group']}s with at most this", range=[0, 1.02], **place)
     figure.update_layout(
         template="plotly_white",
-        height=120 + 400 * rows,
-        margin={"t": 90, "b": 40},
-        title="Known clusters: how large is the error, and for how many?",
-        legend={"orientation": "h", "y": 1 + 0.09 / rows, "yanchor": "bottom"},
+        height=170 + 400 * rows,
+        margin={"t": 130, "b": 50},
+        title={"text": "Known clusters: how large is the error, and for how many?", "yref": "container", "y": 0.98},
+        legend={"orientation": "h", "yref": "container", "y": 1 - 60 / (170 + 400 * rows), "yanchor": "top"},
     )
     return figure.to_html(include_plotlyjs=True, full_html=True)
