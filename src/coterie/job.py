@@ -179,8 +179,13 @@ def _refuse_misfits(federation: Any, model: Any, method: Any) -> None:
     fits = callable(model) or hasattr(model, "build") or isinstance(model, tuple | eqx.Module)
     if not isinstance(model, str) and (not fits or (isinstance(model, type) and hasattr(model, "build"))):
         raise CoterieError(f"model must be a name, a configured model, a module or a function of a key, not {model!r}")
-    if not isinstance(method, str) and (isinstance(method, type) or not hasattr(method, "round")):
+    if not isinstance(method, str) and (isinstance(method, type) or not _is_method(method)):
         raise CoterieError(f"method must be a name or a configured method such as Ditto(lr=0.1), not {method!r}")
+
+
+def _is_method(value: Any) -> bool:
+    """Whether this is trained in rounds, or solved at once (`coterie.fitting`)."""
+    return hasattr(value, "round") or (hasattr(value, "fit") and hasattr(value, "models"))
 
 
 def _graph_part(graph: Any) -> Any:
