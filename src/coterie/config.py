@@ -43,7 +43,9 @@ class RunSettings:
 class GraphSettings:
     """Settings of the graph section that hold for every topology."""
 
-    weights: Literal["metropolis", "lazy-metropolis", "laplacian"] = param("metropolis", "how neighbours are weighted")
+    weights: Literal["auto", "metropolis", "lazy-metropolis", "laplacian"] = param(
+        "auto", "how neighbours are weighted; auto: lazy-metropolis for methods that correct gossip, else metropolis"
+    )
     seed: int = param(0, "the seed of a random graph", at_least=0)
 
 

@@ -24,6 +24,7 @@ Tree = Any
 Solver = Literal["cg", "neumann", "none"]
 
 POWER_STEPS = 20  # Hessian-vector products that estimate the largest curvature for a Neumann series
+STUCK = 0.01  # a residual that conjugate gradients leave in no system they can solve
 HEADROOM = 1.2  # a power iteration approaches the largest curvature from below
 
 
@@ -33,7 +34,7 @@ class Solved(NamedTuple):
     iterations: jax.Array  # Hessian-vector products of the solver
     residual: jax.Array  # |b - H v| / |b|
     curvature: jax.Array  # smallest p'Hp / p'p over the directions p that were tried
-    singular: jax.Array  # whether a direction without positive curvature stopped the solver
+    singular: jax.Array  # whether H showed itself to be singular: no positive curvature, or no end where one is due
 
 
 def hypergradient(
@@ -110,7 +111,8 @@ def solve(
 def _conjugate_gradients(product: Callable[[Tree], Tree], b: Tree, terms: int, tolerance: float) -> tuple[Tree, Solved]:
     """Hestenes and Stiefel 1952, stopped at the first direction that has no curvature to divide by.
 
-    A consistent singular system (b without a part in the null space) never meets such a direction and is solved.
+    With as many directions as unknowns a positive definite system is solved, up to rounding; one that is not, after
+    twice as many, is singular, too. A consistent singular system (b without a part in the null space) is solved.
     """
     norm = _dot(b, b)
     # A curvature this far below the largest one met is zero to rounding: H p is then noise.
@@ -148,7 +150,8 @@ def _conjugate_gradients(product: Callable[[Tree], Tree], b: Tree, terms: int, t
     first = Carry(zero, b, b, norm, nothing, nothing + jnp.inf, jnp.int32(0), jnp.asarray(False))
     last = lax.while_loop(going, one, first)
     residual = jnp.sqrt(last.square / jnp.where(norm > 0, norm, 1))
-    return last.v, Solved(last.iterations, residual, last.smallest, last.singular)
+    stuck = (last.iterations >= 2 * sum(a.size for a in jax.tree.leaves(b))) & (residual > STUCK)
+    return last.v, Solved(last.iterations, residual, last.smallest, last.singular | stuck)
 
 
 def _neumann(product: Callable[[Tree], Tree], b: Tree, terms: int, step: Any) -> tuple[Tree, Solved]:

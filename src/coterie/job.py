@@ -17,6 +17,7 @@ from coterie.config import FORMAT, SECTIONS, Experiment, ModelSettings, RunSetti
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.graph import Graph, require_connected
 from coterie.mixing import laplacian, lazy_metropolis, metropolis, stabilised
+from coterie.models.affine import affine_input
 from coterie.models.augment import Augment
 from coterie.spec import build, to_dict
 from coterie.storage import fingerprint
@@ -63,6 +64,7 @@ class Job:
         graph: Any = "auto",
         personal: tuple[str, ...] = (),
         members: int = 1,
+        input_affine: bool = False,
         augment: Augment | None = None,
         **settings: Any,
     ) -> "Job":
@@ -75,7 +77,9 @@ class Job:
             for section, value in (("model", model), ("method", method))
         )
         part = _graph_part(graph)
-        common = build(ModelSettings, {"personal": list(personal), "members": members}, "model")
+        common = build(
+            ModelSettings, {"personal": list(personal), "members": members, "input_affine": input_affine}, "model"
+        )
         task = _task(federation, model_spec, common, augment, chosen)
         _check(method_spec, task, federation)
         table, weights = make_graph(method_spec, part, len(federation))
@@ -107,12 +111,23 @@ def _task(federation: Federation, model: Any, common: Any, augment: Augment, set
     with precision(settings.precision):
         return Task.of(
             federation,
-            model,
+            _transformed(federation, model) if common.input_affine else model,
             personal=common.personal,
             members=common.members,
             augment=augment if augment.crop or augment.flip else None,
             dtype=np.dtype(settings.precision),
         )
+
+
+def _transformed(federation: Federation, model: Any) -> Callable[[jax.Array], Any]:
+    """Put an affine layer before a model spec, a module or a function of a key."""
+    if federation.kind == "next-character":
+        raise CoterieError("model.input_affine needs inputs that are numbers, not characters; leave it out")
+    shape, outputs = federation.sample_shape, federation.classes
+    if hasattr(model, "build"):
+        return affine_input(lambda key: model.build(shape, outputs, key), shape)
+    is_instance = isinstance(model, tuple | eqx.Module)
+    return affine_input((lambda key: model) if is_instance else model, shape)
 
 
 def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]:
@@ -138,13 +153,13 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
             f"graph: {type(method).__name__} needs links that are there in every step; choose another graph, such as "
             "exponential, or a method that pushes, such as sgp"
         )
-    rule = "metropolis" if isinstance(part, Graph) else part.common.weights
+    rule = "auto" if isinstance(part, Graph) else part.common.weights
     return graph, _stable(method, rule, graph)
 
 
 def _stable(method: Any, rule: str, graph: Graph) -> np.ndarray:
     """Return the weights of a rule, made lazy (with a warning) where the method would diverge with them."""
-    weights = MIXING[rule](graph)
+    weights = MIXING[getattr(method, "default_weights", "metropolis") if rule == "auto" else rule](graph)
     wanted = getattr(method, "stability", None)
     if wanted is None:
         return weights[0]

@@ -5,6 +5,7 @@ is tested on the mixture it is trained on.
 """
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 
@@ -167,6 +168,9 @@ class Dominant(Splits):
     """
 
     share: float = param(0.95, "share of the dominant label", above=0, at_most=1)
+    test_labels: Literal["own", "all"] = param(
+        "own", "labels of a client's part of the official test pool: in its own shares, or all of them equally"
+    )
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
@@ -187,7 +191,10 @@ class Dominant(Splits):
         rows = deal(counts, samples.y, rng)
         tests = None
         if self.official(samples) and samples.test is not None:
-            tests = share_out(counts, samples.test[1], rng)
+            shares = counts if self.test_labels == "own" else np.ones_like(counts)
+            tests = share_out(shares, samples.test[1], rng)
+        elif self.test_labels == "all":
+            raise CoterieError("test_labels is all but test sets are the clients' own samples; use test_labels = 'own'")
         how = f"{count} clients with {self.share:.0%} of one label each"
         return self.settle(samples, rows, tests, rng, how=how)
 

@@ -36,6 +36,9 @@ class CorrectedSGD(LocalSGD, abc.ABC):
     """Local training and a corrected exchange (abstract: methods say which one)."""
 
     topology: ClassVar[Topology] = "graph"
+    # Where Metropolis weights W have no eigenvalue below -1/3, (I + W) / 2 has none below 1/3, and `spd` then bears
+    # every step up to 1 / curvature (`mixing.step_size_bound`), so also several local steps; with W it bears far less.
+    default_weights: ClassVar[str] = "lazy-metropolis"
 
     @abc.abstractmethod
     def remember(self, shared: Any) -> Memory:

@@ -30,6 +30,9 @@ from coterie.task import Task, Variables
 
 __all__ = ["SPDB"]
 
+MOST_TRIED = 500  # directions in which a Hessian is tried before the first round
+UNSOLVED = 0.1  # a residual after them that says that it cannot be inverted
+
 
 @method
 class SPDB(InTurns, SPD):
@@ -40,7 +43,7 @@ class SPDB(InTurns, SPD):
     solver: Solver = param("cg", "for upper = validation: how the inverse Hessian of the personal layers is applied")
     terms: int = param(10, "for upper = validation: Hessian-vector products a step", at_least=1)
     damping: float = param(
-        0.01, "for upper = validation: added to the Hessian of the personal layers, with weight_decay", at_least=0
+        1.0, "for upper = validation: added to the Hessian of the personal layers, beside weight_decay", at_least=0
     )
 
     def check(self, task: Task, federation: Federation) -> None:
@@ -96,6 +99,7 @@ class SPDB(InTurns, SPD):
         """Try one hyper-gradient of every client's own problem at a fresh model: a singular Hessian is an error."""
         variables = task.init(jax.random.key(0))
         shared, own = task.shared(variables.params), task.own(variables.params)
+        size = sum(a.size for a in jax.tree.leaves(own))
 
         def loss(shared: Any, own: Any, data: Split) -> jax.Array:
             params, mask = eqx.combine(shared, own), jnp.arange(data.x.shape[0]) < data.count
@@ -105,7 +109,8 @@ class SPDB(InTurns, SPD):
         def singular(train: Split, validation: Split) -> jax.Array:
             outer = lambda shared, own: loss(shared, own, validation)  # noqa: E731
             inner = lambda shared, own: loss(shared, own, train)  # noqa: E731
-            return hypergradient(outer, inner, shared, own, terms=max(self.terms, 100))[1].singular
+            _, solved = hypergradient(outer, inner, shared, own, terms=min(2 * size, MOST_TRIED))
+            return solved.singular | (solved.residual > UNSOLVED)
 
         for i, name in enumerate(federation.names):
             train, validation = (
