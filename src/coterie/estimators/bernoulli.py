@@ -88,6 +88,8 @@ class Bernoulli:
         self.groups, self.intercept = groups, intercept
         self.size = features.shape[1] + int(intercept)
         self.traffic = Traffic()
+        # What the units of the features, their independence and the start are made of: X'X, and the offset's sum.
+        self._count(up=self.size * (self.size + 1) // 2 + int(offset is not None), down=0)
         self._bound: np.ndarray | None = None
         self._null_loss: float | None = None
 
@@ -99,7 +101,7 @@ class Bernoulli:
         offset = None if self.offset is None else self.offset[rows]
         group = position[self.group[rows]]
         part = Bernoulli(self.features[rows], self.target[rows], group, len(kept), self.intercept, offset)
-        part.traffic = self.traffic
+        part.traffic = self.traffic  # its own count of a first message is left behind: that was sent before
         return part
 
     def predictor(self, theta: np.ndarray) -> np.ndarray:
@@ -145,7 +147,6 @@ class Bernoulli:
     def bound(self) -> np.ndarray:
         """Return X'X / 4 of every group, which no information exceeds: a step with it never fails to descend."""
         if self._bound is None:
-            self._count(up=self.size * (self.size + 1) // 2, down=0)
             zero = np.zeros(len(self.group))
             self._bound = group_moments(self.features, zero, self.group, self.groups, self.intercept)[:-1, :-1] / 4.0
         return self._bound
@@ -176,6 +177,7 @@ class Bernoulli:
         Without a penalty such a group's coefficients would grow for ever. Where the intercept is among the random
         ones, so it is with a group of a single class, whatever its coefficients.
         """
+        self._count(up=1, down=self.size)
         kept = np.zeros_like(theta)
         kept[random] = theta[random]
         offset, self.offset = self.offset, None

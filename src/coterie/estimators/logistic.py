@@ -45,8 +45,9 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
             REML, or "marginal", in which they are maximised over as by lme4's glmer with nAGQ = 1.
         offset: column of X that is added to the log-odds, such as those of another model's out-of-fold prediction;
             None: the array `offset` of `fit` (none there: none).
-        federated: keep the ledger of a fit from the groups' messages alone. Rows are always asked only by way of such
-            messages: loss, gradient and information, p(p+1)/2 + p + 1 numbers a Newton step for p coefficients.
+        federated: keep the ledger of a fit from the groups' messages alone, which is how all fits are made. First a
+            group sends X'X; then loss, gradient and information, p(p+1)/2 + p + 1 numbers a Newton step for p
+            coefficients; at last, with its coefficients, whether they separate it.
 
     `clients` and `clusters` are accepted in place of the arrays `groups` and `within`. Groups that their own
     coefficients separate perfectly (also those of one class) and a global part that separates all rows get a finite
@@ -189,8 +190,7 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         self.log_likelihood_ = None if fit.log_likelihood is None else fit.log_likelihood - restricted
         self._separated = np.zeros(data.groups, dtype=bool)
         varying = solution.random[fit.penalty.group + fit.penalty.within > 0.0]
-        if len(varying):
-            self._separated[order] = data.separated(solution.theta, varying)
+        self._separated[order] = data.separated(solution.theta, varying)
         self.separated_ = self.groups_[self._separated]
         information = np.empty((size, size, data.groups))
         gradient = np.empty((size, data.groups))
