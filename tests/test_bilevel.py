@@ -4,6 +4,7 @@ Quadratic problems f_i = x' H_i x / 2 - b_i' x + lambda_i' C_i x have everything
 curvature in lambda stands for the others.
 """
 
+import doctest
 import itertools
 from functools import partial
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from coterie import bilevel
 from coterie.bilevel import Problem, expected_statistics, gossip_steps, hypergradient
 from coterie.bilevel_checks import check_curvature
 from coterie.errors import CoterieError
@@ -111,6 +113,10 @@ def test_neumann_by_hand_with_exact_averages(depth, expected):
     # halves: q = 1/4 (1 + 1/2 + ...).
     found = pair(Graph.complete(2), estimator="neumann", damping=0.25, depth=depth, gossip=1, check=False)
     np.testing.assert_allclose(found, [expected, expected], atol=5e-7)
+
+
+def test_docstring():
+    assert doctest.testmod(bilevel).failed == 0
 
 
 def test_tracking_by_hand():

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import coterie as ct
@@ -38,6 +39,14 @@ def test_first_experiment(tmp_path):
     assert len(list((tmp_path / "models").glob("*.safetensors"))) == 20
 
 
+def test_decentralised_regularisation(tmp_path):
+    printed = run_python([str(ROOT / "examples" / "decentralised_regularisation.py"), "12"], tmp_path)
+    common, own = (float(line.rsplit(" ", 1)[1]) for line in printed.splitlines()[:2])
+    assert own < common - 0.1
+    weights = [float(word) for word in printed.splitlines()[2].split()[2:]]
+    assert max(weights[:6]) < min(weights[6:])  # the stations whose instruments say nothing find out
+
+
 def test_readme_example(tmp_path):
     (example,) = blocks(ROOT / "README.md", "python")
     printed = run_python(["-c", example.replace("rounds=30", "rounds=2")], tmp_path)
@@ -51,6 +60,15 @@ def test_quickstart_examples(tmp_path):
     printed = [run_python(["-c", example.replace("rounds=5", "rounds=2")], tmp_path) for example in examples]
     assert "test_score" in printed[0]
     assert 0 <= float(printed[1]) <= 1
+
+
+def test_hypergradients_page(tmp_path):
+    (example,) = [text for text in blocks(ROOT / "docs" / "bilevel.md", "python") if "hypergradient(" in text]
+    values = [float(word) for word in run_python(["-c", example], tmp_path).strip("[] \n").split()]
+    # sum f = |x|^2 (4 + r) / 2 - x @ sum(data) with r = sum exp(lambda): d x / d lambda_i = - exp(lambda_i) x / (4 + r)
+    decay = np.exp([0.0, -1.0, -2.0, -3.0])
+    x = (np.arange(12.0).reshape(4, 3) + 1).sum(0) / (4 + decay.sum())
+    np.testing.assert_allclose(values, -4 * decay * x.sum() / (4 + decay.sum()), rtol=1e-4)
 
 
 @pytest.mark.parametrize("page", ["quickstart.md", "files.md"])
