@@ -226,14 +226,15 @@ def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key
         flat, build = ravel_pytree(x)
 
         def apply(_: Any, a: jax.Array) -> jax.Array:
-            curved, _ = products(inner, x, lam, data, key, build(a / jnp.sqrt(a @ a)))
+            size = jnp.sqrt(a @ a)
+            unit = a / jnp.where(size > 0, size, 1)  # a client whose loss is linear has nothing to find
+            curved, _ = products(inner, x, lam, data, key, build(unit))
             return ravel_pytree(curved)[0]
 
         a = jax.lax.fori_loop(0, POWER_STEPS, apply, jax.random.normal(key, flat.shape, flat.dtype))
         return jnp.sqrt(a @ a)
 
-    largest, arrived = peers.share(peers.each(curvature, x, lam, data, peers.keys(key)), certain=True)
-    return 1 / jnp.max(jnp.where(arrived, largest, 0))
+    return 1 / peers.most(peers.each(curvature, x, lam, data, peers.keys(key)))[0]
 
 
 def _times(factor: jax.Array, x: Tree) -> Tree:
