@@ -23,7 +23,8 @@ from coterie.models.cnn4 import Cnn4
 from coterie.models.linear import Linear
 from coterie.models.lstm import Lstm
 from coterie.models.mlp import Mlp
-from coterie.registry import MODELS, load
+from coterie.names import MODELS
+from coterie.registry import load
 from coterie.spec import describe
 
 

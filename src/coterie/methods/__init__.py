@@ -8,7 +8,7 @@ __all__ = ["Ditto", "FedAvg", "FedAvgFinetuned", "FedProx", "GossipSGD", "Local"
 def __getattr__(name: str) -> Any:
     from coterie import registry
 
-    for row in registry.METHODS:
+    for row in registry.KINDS["methods"]:
         if row.target.endswith(f":{name}"):
             return registry.load("methods", row.name)
     raise AttributeError(f"coterie.methods has no {name!r}")
