@@ -9,6 +9,10 @@ sum depends on its lambda_i through x (`hypergradients.py`) and steps. Estimator
 - "tracking": exact in the limit, on any network; for inner losses that are convex enough;
 - "local": as if x did not depend on the weights (the paper's PDBO-MTL (local)); no message.
 
+Keep damping * depth small while the inner problem is far from solved: the mean slope of the outer costs, which a solved
+one leaves at nearly zero if they are the training losses, is then large, and a long series favours predictors on which
+a client has much to learn over those that serve it (measured in docs/bilevel.md).
+
 What we changed: the paper restarts the inner problem for every outer step, "warm" goes on from where it was; the inner
 Jacobian's step `damping` is a setting of its own (the authors' program takes the learning rate after its last decay,
 which cuts the series short); the outer cost may be the validation loss. The model of a round is the pair (x, lambda)
@@ -62,8 +66,8 @@ class PDBOMTL(LocalSGD):
     settle: int = param(0, "pushes at a round's end with lr / 10, the second half of them with lr / 100", at_least=0)
     inner: Literal["restart", "warm"] = param("restart", "whether a round's inner problem starts afresh or goes on")
     estimator: Literal["neumann", "hgp", "tracking", "local"] = param("neumann", "of the hyper-gradient (see the docs)")
-    depth: int = param(20, "iterations of the estimator (M), each of one Hessian-vector product", at_least=0)
-    damping: float = param(0.1, "step of the estimator's iteration; for hgp the learning rate", above=0)
+    depth: int = param(5, "iterations of the estimator (M), each of one Hessian-vector product", at_least=0)
+    damping: float = param(0.03, "step of the estimator's iteration; for hgp the learning rate", above=0)
     gossip: int = param(5, "pushes for each average of the neumann estimator (S); 1 is badly off", at_least=1)
     upper: Literal["train", "validation"] = param("train", "samples of the outer cost (the paper: train)")
     outer_lr: float = param(0.1, "step size of Adam on the weights", above=0)
