@@ -83,18 +83,18 @@ def speech(
         path: an .npz file with `x [N, frames, features]`, `y [N]`, `client [N]`, and `split` if it is known.
         methods: which methods, by name.
         seeds: runs of each method.
-        rounds: iterations, 3,000 unless said otherwise.
+        rounds: iterations, 1,500 unless said otherwise.
         clients: at most this many owners of samples, drawn at random (the paper has 5); all of them by default.
     """
-    count = rounds or 3_000
+    count = rounds or 1_500
     partition: dict[str, Any] = {"name": "natural"} | ({} if clients is None else {"clients": clients})
     tables: dict[str, Any] = {
         "format": 1,
         "data": {"name": "npz", "path": str(path), "kind": "classification"},
         "partition": partition,
-        "model": {"name": "mlp", "hidden": [256], "input_affine": True},
+        "model": {"name": "mlp", "hidden": [64], "input_affine": True},
         "method": {
-            "lr": 0.05,
+            "lr": 0.1,
             "batch_size": 16,
             "steps": 1,
             "decay": 2**-0.5,
