@@ -127,9 +127,10 @@ def _percentage(text: str) -> float:
 
 def _beside(comparison: Any, found: Any, console: Any) -> None:
     """Print our figures, the paper's, and the paired difference to training alone over seeds."""
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=found.title, caption=found.note)
+    table = Table(title=found.title, caption=found.note, box=box.SIMPLE_HEAD)
     for column in ("method", "ours", "worst", "own classes", "paper", "over alone", "±"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in paired_rows(comparison):
