@@ -130,16 +130,16 @@ def _beside(comparison: Any, found: Any, console: Any) -> None:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=found.title, caption=found.note, box=box.SIMPLE_HEAD)
-    for column in ("method", "ours", "worst", "own classes", "paper", "over alone", "±"):
-        table.add_column(column, justify="left" if column == "method" else "right")
+    table = Table(title=found.title, caption=found.note, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    paper = ["paper"] if found.paper else []
+    for column in ("method", "ours", "worst", "own classes", *paper, "over alone"):
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     for row in paired_rows(comparison):
-        paper = found.paper.get(row["method"])
         gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
-        error = "-" if row["error"] is None else f"{row['error']:.2f}"
-        ours, own = f"{row['mean']:.2f} ± {row['spread']:.2f}", f"{row['own']:.2f}"
-        worst = f"{row['worst']:.2f}"
-        table.add_row(row["method"], ours, worst, own, "-" if paper is None else f"{paper:.2f}", gain, error)
+        gain += "" if row["error"] is None else f" ± {row['error']:.2f}"
+        figures = [f"{row['mean']:.2f} ± {row['spread']:.2f}", f"{row['worst']:.2f}", f"{row['own']:.2f}"]
+        theirs = [f"{found.paper[row['method']]:.2f}" if row["method"] in found.paper else "-"] if paper else []
+        table.add_row(row["method"], *figures, *theirs, gain)
     console.print(table)
 
 
