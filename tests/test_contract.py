@@ -14,7 +14,7 @@ METHODS = [
     ("fedavg-finetuned", {"finetune_epochs": 2}),
     ("fedprox", {"mu": 0.5}),
     ("ditto", {"tie": 0.5}),
-    ("pfedme", {"tie": 2.0, "shared_lr": 0.5}),
+    ("pfedme", {}),
     ("l2gd", {"p": 0.4, "iterations": 2}),
     ("async-l2gd", {"iterations": 3}),
     ("async-al2sgd+", {"p_between": 0.3, "p_within": 0.4, "refresh": 0.5, "iterations": 2}),

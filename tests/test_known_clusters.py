@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from cases import Weights, own, regression, run, training, weights_of
 from coterie.clients import Federation, Split
@@ -267,7 +268,7 @@ def test_pfedme_on_quadratics(device):
     split = Split(x, y, np.ones(3, np.int32))
     three = Federation(tuple("abc"), split, split, split, kind="regression", classes=1)
     tie, eta, beta = 2.0, 0.3, 0.5
-    method = PFedMe(tie=tie, shared_lr=eta, beta=beta, inner_rounds=2, lr=0.25, steps=200, batch_size=0)
+    method = PFedMe(tie=tie, shared_step=eta * tie, beta=beta, inner_rounds=2, lr=0.25, steps=200, batch_size=0)
     state, found = run(training(three, method, device), 3)
     kappa, w = tie * a / (a + tie), 0.0
     for _ in range(3):
@@ -306,9 +307,7 @@ def test_the_ledger_charges_meetings_and_nothing_else(federation, device):
 @pytest.mark.parametrize("method", [L2GD, AsyncL2GD, AsyncAL2SGDPlus, PFedMe])
 def test_personal_layers_are_pulled_nowhere(federation, device, method):
     """Tied very strongly, shared layers of a cluster agree and personal ones do not."""
-    settings = (
-        {"tie": 50.0, "iterations": 200} if method is not PFedMe else {"tie": 50.0, "shared_lr": 0.02, "lr": 0.01}
-    )
+    settings = {"tie": 50.0, "iterations": 200} if method is not PFedMe else {"tie": 50.0, "lr": 0.01}
     settings |= {} if method in (L2GD, PFedMe) else {"cluster_tie": 50.0}
     started = training(federation, method(**settings), device, model=Mlp(hidden=(4,)), personal=("layers.1",))
     state, _ = started.advance(started.init()[0], 1, 5)
@@ -344,8 +343,8 @@ def test_more_settings_out_of_range():
         L2GD(p=1.0)
     with pytest.raises(CoterieError, match="refresh must be at most 1"):
         AsyncAL2SGDPlus(refresh=2.0)
-    with pytest.raises(CoterieError, match=r"shared_lr must be below 2 / tie = 0\.2"):
-        PFedMe(tie=10.0, shared_lr=0.2)
+    with pytest.raises(CoterieError, match="shared_step must be less than 2"):
+        PFedMe(shared_step=2.0)
 
 
 def test_a_list_of_coins_must_fit_the_clusters(federation, device):
@@ -376,3 +375,13 @@ def test_groups_reach_the_program_and_a_part_of_a_federation_keeps_their_number(
     assert regression([2, 2]).arrays().groups.tolist() == [[True], [True]]
     pairs = [(np.ones((9, 2)), np.ones(9))] * 3
     assert make_federation(pairs, groups=["south", "north", "south"]).groups.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("method", [L2GD(), AsyncAL2SGDPlus(batch_size=2)])
+def test_measured_constants_do_not_depend_on_the_devices(federation, device, method):
+    """Two devices share the clients, as on every CPU with several cores."""
+    model, found = Mlp(hidden=(8,)), []
+    for plan in (Plan("fast"), Plan("fast", 0, Mesh(np.array(device.devices), ("clients",)))):
+        state, _ = training(federation, method, device, model=model, plan=plan).init()
+        found.append(state.lr if isinstance(method, L2GD) else state.pace.lr)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)

@@ -46,9 +46,40 @@ def lanczos(product: Callable[[jax.Array], jax.Array], start: jax.Array, steps: 
     _, (diagonal, link, alive, linked) = lax.scan(step, begin, None, length=min(steps, start.size))
     # Steps after the end repeat the first diagonal entry, which lies between the extremes.
     diagonal = jnp.where(alive, diagonal, diagonal[0])
-    link = jnp.where(linked, link, 0)[:-1]
-    values = jnp.linalg.eigvalsh(jnp.diag(diagonal) + jnp.diag(link, 1) + jnp.diag(link, -1))
-    return values[0], values[-1]
+    return _ends(diagonal, jnp.where(linked, link, 0))
+
+
+def _ends(diagonal: jax.Array, link: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the extreme eigenvalues of a symmetric tridiagonal matrix by bisection; `link[i]` joins i and i + 1.
+
+    By hand, since LAPACK's solver hangs inside a program that several CPU devices share. The number of eigenvalues
+    below x is that of negative pivots of the matrix minus x (Sturm).
+    """
+    before = jnp.concatenate([jnp.zeros(1, link.dtype), link[:-1]])
+    reach = jnp.max(jnp.abs(diagonal) + before + link)  # Gershgorin: no eigenvalue is farther from zero
+    least = jnp.finfo(diagonal.dtype).tiny ** 0.5
+
+    def below(x: jax.Array) -> jax.Array:
+        def pivot(last: jax.Array, entry: tuple) -> tuple[jax.Array, jax.Array]:
+            here = entry[0] - x - entry[1] * entry[1] / last
+            here = jnp.where(jnp.abs(here) < least, -least, here)
+            return here, here < 0
+
+        return lax.scan(pivot, jnp.ones_like(x), (diagonal, before))[1].sum()
+
+    def halve(count: int) -> jax.Array:
+        """Find where the number of eigenvalues below reaches `count`."""
+
+        def step(_: Any, bracket: tuple) -> tuple:
+            low, high = bracket
+            middle = (low + high) / 2
+            reached = below(middle) >= count
+            return jnp.where(reached, low, middle), jnp.where(reached, middle, high)
+
+        low, high = lax.fori_loop(0, 64, step, (-reach - least, reach + least))
+        return (low + high) / 2
+
+    return halve(1), halve(diagonal.size)
 
 
 def extreme_curvature(gradient: Callable[[Any], Any], at: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -61,6 +61,7 @@ class State(NamedTuple):
     odds: Odds
     pace: Pace
     meetings: Meetings
+    refreshes: jax.Array  # [C] how often everyone sent a new anchor
 
 
 @method
@@ -86,9 +87,8 @@ class AsyncAL2SGDPlus(KnownClusters):
         loss, gradient = self._gradient(task, peers, clients, y)
         shared = task.shared(y.params)
         pace = peers.each(self._pace, theory)
-        return State(
-            y, y.params, Anchor(y.params, gradient, shared, shared), loss, theory.odds, pace, start_counting(here)
-        )
+        anchor = Anchor(y.params, gradient, shared, shared)
+        return State(y, y.params, anchor, loss, theory.odds, pace, start_counting(here), jnp.zeros(here, jnp.int32))
 
     def _gradient(self, task: Task, peers: Peers, clients: Clients, variables: Variables) -> tuple[jax.Array, Any]:
         """Return the mean loss and the gradient on all samples."""
@@ -127,7 +127,8 @@ class AsyncAL2SGDPlus(KnownClusters):
             return peers.choose(refresh, lambda s: self.renew(task, s, peers, clients), lambda s: s, state)
 
         state = self.walk(peers, iterate, state)
-        return state, Info(state.loss, counts={f"rounds_{k}": v for k, v in state.meetings.rounds._asdict().items()})
+        counts = state.meetings.rounds._asdict() | {"refresh": state.refreshes}
+        return state, Info(state.loss, counts={f"rounds_{name}": value for name, value in counts.items()})
 
     def iterate(
         self,
@@ -199,7 +200,7 @@ class AsyncAL2SGDPlus(KnownClusters):
         across = state.odds.to_all if clusters[1] > 1 else None  # of one cluster the two means are one
         means, arrived = peers.centres(task.shared(x), here, clusters, across)
         new = Anchor(x, gradient, means.near, means.near if across is None else means.far)
-        return state._replace(anchor=tree.where(arrived, new, state.anchor))
+        return state._replace(anchor=tree.where(arrived, new, state.anchor), refreshes=state.refreshes + 1)
 
     def models(self, state: State) -> Variables:
         """Return y, each client's own model."""

@@ -5,9 +5,11 @@ T Dinh, Tran and Nguyen 2020, Algorithm 1: the loss of the shared model w at cli
     F_k(w) = min_theta f_k(theta) + (lambda/2) |theta - w|^2,      grad F_k(w) = lambda (w - theta_k(w)),
 
 so a client finds its personal model theta_k near its copy of w (local training with a pull, from the copy on) and moves
-the copy by -eta lambda (w - theta_k), `inner_rounds` times; the hub then averages the copies, w <- (1 - beta) w + beta
-mean. `lr`, `epochs`, `steps` and `batch_size` are those of the search for theta_k, which draws a fresh minibatch each
-step where the authors stay with one. Clients that do not take part in a round rest, where the authors let them work.
+the copy by -eta lambda (w - theta_k), `inner_rounds` times (eta lambda is one number here, `shared_step`); the hub then
+averages the copies, w <- (1 - beta) w + beta mean. `lr`, `epochs`, `steps` and `batch_size` are those of the search for
+theta_k, which draws a fresh minibatch each step where the authors stay with one. Clients that do not take part in a
+round rest, where the authors let them work. The defaults did best on validation samples of two partitions of the
+digits, with an epoch a round as other methods have (the authors' are lambda = 15, eta lambda = 0.075, 20 inner rounds).
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +20,6 @@ from jax import lax
 
 from coterie import tree
 from coterie.clients import Clients, Split
-from coterie.errors import CoterieError
 from coterie.methods.base import Info, Topology, method
 from coterie.methods.hub import HubSGD
 from coterie.methods.tied import at_home, combine
@@ -42,16 +43,12 @@ class PFedMe(HubSGD):
     """Personal models near a shared one, with Moreau envelopes."""
 
     topology: ClassVar[Topology] = "hub"
-    tie: float = param(15.0, "strength of the tie of the personal model to the shared one (lambda)", above=0)
-    shared_lr: float = param(0.005, "step size of the client's copy of the shared model (eta)", above=0)
+    tie: float = param(1.0, "strength of the tie of the personal model to the shared one (lambda)", above=0)
+    shared_step: float = param(
+        1.0, "step of the copy of the shared model towards the personal one (eta lambda)", above=0, below=2
+    )
     inner_rounds: int = param(1, "steps of the copy in a round, each with a new personal model (R)", at_least=1)
     beta: float = param(1.0, "how far the hub goes from the old shared model to the copies' mean", above=0)
-
-    def __post_init__(self) -> None:
-        if self.shared_lr * self.tie >= 2:
-            raise CoterieError(
-                f"shared_lr must be below 2 / tie = {2 / self.tie:g}, or the shared model steps past its goal"
-            )
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Start shared and personal models from the same fresh model."""
@@ -71,7 +68,7 @@ class PFedMe(HubSGD):
 
                 trained = self.train(task, personal, data, jax.random.fold_in(key, r), pull=pull)
                 theta = task.shared(trained.variables.params)
-                copy = tree.minus(copy, tree.scale(self.shared_lr * self.tie, tree.minus(copy, theta)))
+                copy = tree.minus(copy, tree.scale(self.shared_step, tree.minus(copy, theta)))
                 return copy, trained.variables, trained.loss
 
             start = personal._replace(params=task.join(copy, personal.params))
