@@ -1,8 +1,9 @@
 """Decentralised SGD that agrees exactly: primal-dual, with the multipliers eliminated.
 
-Lu, Cui, Squillante, Kingsbury, Horesh 2022, eq. (5) without a lower level (SPD), and EXTRA (Shi et al. 2015) for the
-weights W and (I + W) / 2: x^{r+1} = W (2 x^r - x^{r-1}) - (eta_r g^r - eta_{r-1} g^{r-1}). The start, which the paper
-leaves open, and the learning rates inside the bracket are those of `coterie.primal_dual`.
+Lu, Cui, Squillante, Kingsbury, Horesh 2022, eq. (5) without a lower level (SPD):
+x^{r+1} = W (2 x^r - x^{r-1}) - (eta_r g^r - eta_{r-1} g^{r-1}). With (I + W) / 2 in the place of W it is EXTRA (Shi et
+al. 2015) with W. The start, which the paper leaves open, and the learning rates inside the bracket are those of
+`coterie.primal_dual`.
 """
 
 from typing import Any, ClassVar
