@@ -62,8 +62,13 @@ def test_quickstart_examples(tmp_path):
     assert 0 <= float(printed[1]) <= 1
 
 
+def test_implicit_example_prints_the_derivative(tmp_path):
+    (example,) = [text for text in blocks(ROOT / "docs" / "bilevel.md", "python") if "coterie.implicit" in text]
+    assert run_python(["-c", example], tmp_path).split()[0] == "6.0"
+
+
 def test_hypergradients_page(tmp_path):
-    (example,) = [text for text in blocks(ROOT / "docs" / "bilevel.md", "python") if "hypergradient(" in text]
+    (example,) = [text for text in blocks(ROOT / "docs" / "bilevel.md", "python") if "coterie.bilevel" in text]
     values = [float(word) for word in run_python(["-c", example], tmp_path).strip("[] \n").split()]
     # sum f = |x|^2 (4 + r) / 2 - x @ sum(data) with r = sum exp(lambda): d x / d lambda_i = - exp(lambda_i) x / (4 + r)
     decay = np.exp([0.0, -1.0, -2.0, -3.0])
