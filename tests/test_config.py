@@ -85,7 +85,7 @@ def test_the_file_of_the_module_docstring_is_accepted():
         ({"data": {"name": "digts"}}, "there is no dataset called 'digts'; did you mean digits?"),
         ({"data": {"name": "csv", "target": "y"}}, "data.path is required"),
         ({"graph": {"name": "rng"}}, "there is no graph called 'rng'; did you mean ring?"),
-        ({"graph": {"weights": "metro"}}, "graph.weights must be one of metropolis"),
+        ({"graph": {"weights": "metro"}}, "graph.weights must be one of auto, metropolis"),
         ({"model": {"name": "mlp", "hidden": [0]}}, "model.hidden must hold layer sizes of at least 1"),
         ({"format": 2}, "format must be 1, not 2"),
     ],
