@@ -53,7 +53,7 @@ METHODS = [
     Row(
         "async-al2sgd+",
         "coterie.methods.async_al2sgd_plus:AsyncAL2SGDPlus",
-        "the same, accelerated and exact: the variance of the coins is taken out",
+        "async-l2gd with momentum and without noise from its coins: reaches the exact minimiser",
         "Lyu et al. 2022, Algorithm 2",
     ),
     Row(
