@@ -268,7 +268,13 @@ def broken(change):
         (lambda X, y: (X.assign(school=[*X["school"][:-1], np.nan]), y), "groups: row 359 has no label"),
         (lambda X, y: (X.assign(hours=3.0), y), "X: feature 'hours' is constant"),
         (lambda X, y: (X.assign(twice=2 * X["age"]), y), "X: age, twice depend on each other"),
-        (lambda X, y: (X.assign(age=np.nan), y), "NaN"),
+        (lambda X, y: (X.assign(age=np.nan), y), "X: feature 'age' is NaN in row 0"),
+        (
+            lambda X, y: (X.assign(age=X["age"].where(X.index != 7, -np.inf)), y),
+            "X: feature 'age' is infinity in row 7",
+        ),
+        (lambda X, y: (X.assign(town="Ulm"), y), "X: column 'town' is not numeric"),
+        (lambda X, y: (X, y + 1e9), "y: its mean is .* times its spread"),
         (lambda X, y: (X, y.where(y.index > 0)), "NaN"),
         (lambda X, y: (X.drop(columns="school"), y), "groups: X has no column 'school'"),
         (lambda X, y: (X.drop(columns="district"), y), "within: X has no column 'district'"),
@@ -281,10 +287,22 @@ def test_input_that_cannot_be_used_is_named(change, sentence):
         HierarchicalLinearRegression("school", "district").fit(X, y)
 
 
+def test_tables_say_that_they_need_pandas(monkeypatch):
+    X, y = pupils()
+    model = HierarchicalLinearRegression("school", "district").fit(X, y)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for table in (model.summary, model.coef_frame):
+        with pytest.raises(CoterieError, match="needs pandas"):
+            table()
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"random": "height"}, "random: no coefficient 'height'"),
+        ({"random": 3}, 'random: must be "all" or names'),
+        ({"residual_variance": "x"}, "residual_variance: must be positive"),
+        ({"group_variance": "x"}, "group_variance: give a number"),
         ({"random": "intercept", "fit_intercept": False}, "random: no coefficient 'intercept'"),
         ({"covariance": "full"}, 'covariance: must be "diagonal" or "isotropic"'),
         ({"residual_variance": 0}, "residual_variance: must be positive"),

@@ -328,6 +328,31 @@ def test_local_and_pooled_are_least_squares():
     np.testing.assert_allclose(pooled.predict(X, groups=groups), design @ np.linalg.lstsq(design, y)[0], atol=1e-9)
 
 
+def test_local_and_pooled_with_a_year_and_an_income():
+    X, y, groups, _ = schools()
+    X = X * [3.0, 1e6] + [2000.0, 1e7]
+    design = np.column_stack([np.ones(len(X)), X])
+    local, pooled = (model.fit(X, y, groups=groups) for model in (LocalRegression(), PooledRegression()))
+    np.testing.assert_allclose(pooled.predict(X, groups=groups), design @ np.linalg.lstsq(design, y)[0], atol=1e-6)
+    for i in range(12):  # also those with fewer rows than coefficients, whose fit is exact
+        rows = groups == i
+        unit = np.abs(design[rows]).max(axis=0)
+        fitted = design[rows] / unit @ np.linalg.lstsq(design[rows] / unit, y[rows])[0]
+        np.testing.assert_allclose(local.predict(X[rows], groups=groups[rows]), fitted, atol=1e-5)
+
+
+@pytest.mark.parametrize("ratio", [1e8, 1e14])
+def test_groups_that_hardly_share_anything_are_least_squares(ratio):
+    """As a variance grows every group is on its own; nothing may be lost to a difference of large numbers."""
+    random = np.random.default_rng(3)
+    X, groups = random.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    y = 5 + X @ [1.0, 2.0] + random.normal(size=60)
+    model = HierarchicalLinearRegression(residual_variance=1, group_variance=ratio).fit(X, y, groups=groups)
+    design = np.column_stack([np.ones(60), X])
+    expected = [np.linalg.lstsq(design[groups == i], y[groups == i])[0] for i in range(6)]
+    np.testing.assert_allclose(np.column_stack([model.intercept_, model.coef_]), expected, rtol=1e-6)
+
+
 def table_one(seed, samples):
     """One run of the simulation: 20 x 20 clients, 20 features, all variances 1; mean error of each estimator."""
     random = np.random.default_rng(seed)

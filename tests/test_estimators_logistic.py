@@ -545,7 +545,7 @@ def test_the_summary_has_the_correlation_of_log_odds():
         ({"y": lambda y: y + 0.5 * np.random.default_rng(0).random(len(y))}, "Unknown label type"),
         ({"y": lambda y: np.where(y == 1, "a", None)}, "y: labels of different types"),
         ({"y": lambda y: np.where(y == 1, np.nan, 0.0)}, "contains NaN"),
-        ({"X": lambda X: np.where(X[0, 0] == X, np.nan, X)}, "X contains NaN"),
+        ({"X": lambda X: np.where(X[0, 0] == X, np.nan, X)}, "X: feature 'x0' is NaN in row 0"),
         ({"X": lambda X: np.column_stack([X, X[:, 0] + X[:, 1]])}, "X: x0, x1, x2 depend on each other"),
         ({"within": lambda d: np.arange(len(d))}, "within: group .* lies in two districts"),
         ({"likelihood": "ml"}, 'likelihood: must be "restricted" or "marginal"'),

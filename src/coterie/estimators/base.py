@@ -18,13 +18,15 @@ are in `moments.py`, and the solution with Schur complements from them in `block
 linear model is the same solution with the working weights and the working response.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coterie.estimators.columns import either, has_column, named, need_pandas, read_offset, refuse_text, take, without
 from coterie.estimators.grouping import UNSEEN, InvalidData, Nesting, encode, lookup
 
 __all__ = ["INTERCEPT", "GroupedEstimator", "GroupedRegressor", "Rows"]
@@ -73,9 +75,18 @@ class GroupedEstimator(BaseEstimator):
     ) -> Rows:
         """Check the rows and learn the groups; `labels`: the target is a class label and is returned as it came."""
         features, groups, within, offset = self._columns(X, groups, within, offset, clients, clusters)
+        refuse_text(features)
         features, target = validate_data(
-            self, features, y, dtype=np.float64, y_numeric=not labels, ensure_min_samples=2, order="C"
+            self,
+            features,
+            y,
+            dtype=np.float64,
+            y_numeric=not labels,
+            ensure_min_samples=2,
+            ensure_all_finite=False,
+            order="C",
         )
+        self._refuse_missing(features)
         rows = len(features)
         if not labels:
             target = np.asarray(target, dtype=np.float64)
@@ -93,7 +104,7 @@ class GroupedEstimator(BaseEstimator):
         self._nesting = Nesting.of(self.groups_, group, self.within_, district)
         self.group_within_ = None if within is None else self._nesting.district
         district = np.zeros(rows, np.intp) if district is None else district
-        return Rows(features, target, group, district, _offset(offset, rows), self.fit_intercept)
+        return Rows(features, target, group, district, read_offset(offset, rows), self.fit_intercept)
 
     def _read_predict(
         self,
@@ -107,7 +118,9 @@ class GroupedEstimator(BaseEstimator):
         """Check the rows and look their groups up; a group or a district that is new gets UNSEEN."""
         check_is_fitted(self)
         features, groups, within, offset = self._columns(X, groups, within, offset, clients, clusters)
-        features = validate_data(self, features, dtype=np.float64, reset=False, order="C")
+        refuse_text(features)
+        features = validate_data(self, features, dtype=np.float64, reset=False, ensure_all_finite=False, order="C")
+        self._refuse_missing(features)
         rows = len(features)
         if groups is None:
             if self._grouped and len(self.groups_) > 1:
@@ -126,7 +139,7 @@ class GroupedEstimator(BaseEstimator):
                 label = self.groups_.tolist()[group[moved[0]]]
                 raise InvalidData(f"within: group {label!r} was in another district at fit; relabel it or refit")
             district = given
-        return Rows(features, None, group, district, _offset(offset, rows), self.fit_intercept)
+        return Rows(features, None, group, district, read_offset(offset, rows), self.fit_intercept)
 
     def _linear(self, rows: Rows) -> np.ndarray:
         """Return the linear predictor of every row, from the narrowest model that knows it."""
@@ -160,17 +173,15 @@ class GroupedEstimator(BaseEstimator):
 
     def coef_frame(self) -> Any:
         """Return the coefficients as a pandas DataFrame: a row a group, with its district if there are any."""
-        import pandas as pd
-
         check_is_fitted(self)
-        groups = len(self.groups_)
+        pd, groups = need_pandas("coef_frame"), len(self.groups_)
         frame = pd.DataFrame(
             self._table[:groups],
             columns=self._coefficient_names(),
-            index=pd.Index(self.groups_, name=_named(self.groups, "group")),
+            index=pd.Index(self.groups_, name=named(self.groups, "group")),
         )
         if self.within_ is not None:
-            frame.insert(0, _named(self.within, "within"), np.asarray(self.within_)[self._nesting.district])
+            frame.insert(0, named(self.within, "within"), np.asarray(self.within_)[self._nesting.district])
         return frame
 
     def _coefficient_names(self) -> list[str]:
@@ -183,7 +194,11 @@ class GroupedEstimator(BaseEstimator):
         names, choice = self._coefficient_names(), self.random
         if isinstance(choice, str) and choice == "all":
             return np.arange(len(names))
-        wanted = [choice] if isinstance(choice, str) else list(choice)
+        if isinstance(choice, str):
+            choice = [choice]
+        if not isinstance(choice, Iterable):
+            raise InvalidData(f'random: must be "all" or names of coefficients, not {choice!r}')
+        wanted = list(choice)
         unknown = [str(name) for name in wanted if name not in names]
         if unknown:
             raise InvalidData(f'random: no coefficient {unknown[0]!r}; choose "all" or some of {", ".join(names)}')
@@ -194,8 +209,8 @@ class GroupedEstimator(BaseEstimator):
     ) -> tuple[Any, Any, Any, Any]:
         """Take the named columns out of X, unless arrays were passed in their place."""
         given = {
-            "groups": _either("groups", groups, "clients", clients),
-            "within": _either("within", within, "clusters", clusters),
+            "groups": either("groups", groups, "clients", clients),
+            "within": either("within", within, "clusters", clusters),
             "offset": offset,
         }
         taken = []
@@ -203,14 +218,23 @@ class GroupedEstimator(BaseEstimator):
             column = getattr(self, parameter, None)
             if column is None:
                 continue
-            if _has_column(X, column):
+            if has_column(X, column):
                 taken.append(column)
-                given[parameter] = _take(X, column) if array is None else array
+                given[parameter] = take(X, column) if array is None else array
             elif array is None:
                 raise InvalidData(
                     f"{parameter}: X has no column {column!r}; pass a DataFrame with it, or {parameter}= as an array"
                 )
-        return _without(X, taken), given["groups"], given["within"], given["offset"]
+        return without(X, taken), given["groups"], given["within"], given["offset"]
+
+    def _refuse_missing(self, features: np.ndarray) -> None:
+        if np.isfinite(features.sum()):  # the quick answer; an overflow is looked at again
+            return
+        row, column = np.nonzero(~np.isfinite(features))
+        if len(row):
+            name = self._coefficient_names()[column[0] + int(self.fit_intercept)]
+            what = "NaN" if np.isnan(features[row[0], column[0]]) else "infinity"
+            raise InvalidData(f"X: feature {name!r} is {what} in row {row[0]}; fill it or leave the row out")
 
     def _refuse_constant(self, features: np.ndarray) -> None:
         spread = features.max(axis=0) - features.min(axis=0)
@@ -253,42 +277,3 @@ class GroupedRegressor(RegressorMixin, GroupedEstimator):
 
         predicted = self.predict(X, groups=groups, within=within, offset=offset, clients=clients, clusters=clusters)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
-
-
-def _either(name: str, value: Any, synonym: str, other: Any) -> Any:
-    if value is not None and other is not None:
-        raise InvalidData(f"{name}: {synonym} is the same thing by another name; pass one of them")
-    return other if value is None else value
-
-
-def _has_column(X: Any, column: Any) -> bool:
-    if hasattr(X, "columns"):
-        return column in X.columns
-    return isinstance(column, int) and np.ndim(X) == 2 and -np.shape(X)[1] <= column < np.shape(X)[1]
-
-
-def _take(X: Any, column: Any) -> Any:
-    return X[column] if hasattr(X, "columns") else np.asarray(X)[:, column]
-
-
-def _without(X: Any, columns: list[Any]) -> Any:
-    if not columns:
-        return X
-    return X.drop(columns=columns) if hasattr(X, "columns") else np.delete(np.asarray(X), columns, axis=1)
-
-
-def _offset(offset: Any, rows: int) -> np.ndarray | None:
-    if offset is None:
-        return None
-    values = column_or_1d(np.asarray(offset, dtype=np.float64))
-    if len(values) != rows:
-        raise InvalidData(f"offset: {len(values)} numbers for {rows} rows; give one a row")
-    if not np.isfinite(values).all():
-        raise InvalidData(
-            f"offset: row {np.flatnonzero(~np.isfinite(values))[0]} is not finite; fill it or leave it out"
-        )
-    return values
-
-
-def _named(column: Any, default: str) -> str:
-    return column if isinstance(column, str) else default

@@ -15,7 +15,8 @@ from coterie.estimators.moments import group_moments
 
 __all__ = ["LocalRegression", "PooledRegression", "SingleClusterRegression", "james_stein"]
 
-_RANK = 1e-12  # eigenvalues of X'X below this share of the largest are directions that the rows do not determine
+_RANK = 1e-12  # eigenvalues of X'X, of columns of length one, below this are directions that the rows do not determine
+_SPAN = 1e-13  # the same for the rows' span, which is not a square
 
 
 class _Baseline(GroupedRegressor):
@@ -113,11 +114,26 @@ class SingleClusterRegression(_Baseline):
 
 
 def _regress(moments: np.ndarray) -> np.ndarray:
-    """Return least-squares coefficients [units, p], of smallest norm, from moments [p + 1, p + 1, units]."""
+    """Return least-squares coefficients [units, p], of smallest norm, from moments [p + 1, p + 1, units].
+
+    What the rows determine is decided on columns of length one: X'X of a year, or of an income, has eigenvalues so far
+    apart that those of the intercept would look like zero.
+    """
     size = len(moments) - 1
-    products = np.moveaxis(moments[:size, :size], 2, 0)
-    inverse = np.linalg.pinv(products, rcond=_RANK, hermitian=True)
-    return np.einsum("iab,bi->ia", inverse, moments[:size, size])
+    length = np.sqrt(np.einsum("aai->ia", moments[:size, :size]))
+    length[length == 0.0] = 1.0
+    products = np.moveaxis(moments[:size, :size], 2, 0) / (length[:, :, None] * length[:, None, :])
+    values, vectors = np.linalg.eigh(products)
+    kept = values > _RANK * size
+    along = np.einsum("iak,ia->ik", vectors, moments[:size, size].T / length)
+    along = np.where(kept, along / np.where(kept, values, 1.0), 0.0)
+    coefficients = np.einsum("iak,ik->ia", vectors, along) / length
+    few = np.flatnonzero(~kept.all(axis=1))
+    if len(few):  # of all that fit as well, the shortest: what lies in the span of the rows, in the columns' own units
+        span = length[few][:, :, None] * vectors[few] * kept[few][:, None, :]
+        inside = np.einsum("ika,ia->ik", np.linalg.pinv(span, rcond=_SPAN), coefficients[few])
+        coefficients[few] = np.einsum("iak,ik->ia", span, inside)
+    return coefficients
 
 
 def james_stein(

@@ -197,6 +197,9 @@ def _absorb(moments: np.ndarray, random: np.ndarray, ratio: np.ndarray) -> float
         scaled = row * (r / pivot)
         for a in range(len(row)):
             moments[a, a:] -= row[a] * scaled[a:]
+        # m_ak - r m_ak m_kk / (1 + r m_kk), without the difference: its digits are gone where r m_kk is large.
+        shrunk = row / pivot
+        moments[:k, k], moments[k, k:] = shrunk[:k], shrunk[k:]
     return log_determinant
 
 

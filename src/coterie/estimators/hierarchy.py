@@ -44,7 +44,10 @@ class Hierarchical(GroupedEstimator):
             if set(value) != set(names):
                 raise InvalidData(f"{parameter}: give a variance for each of {', '.join(names)}, and for no other")
             value = [value[name] for name in names]
-        array = np.asarray(value, dtype=np.float64)
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidData(f"{parameter}: give a number, a list or a mapping, not {value!r}") from None
         if array.ndim > 1 or (array.ndim == 1 and len(array) != len(random)):
             raise InvalidData(f"{parameter}: give one number, or one for each of {', '.join(names)}")
         if array.ndim == 1 and self.covariance == "isotropic" and np.ptp(array) > 0:

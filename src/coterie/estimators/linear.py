@@ -21,6 +21,7 @@ from coterie.estimators.summary import Summary, summarise
 
 __all__ = ["HierarchicalLinearRegression"]
 
+_DISTANT = 1e6  # a mean of so many deviations
 _ROWS = 4096  # rows at a time where every row has a covariance of its own
 
 
@@ -144,6 +145,7 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         """Return moments and numbers of rows of the groups; if federated, by way of their messages."""
         assert rows.target is not None
         response = rows.target if rows.offset is None else rows.target - rows.offset
+        self._refuse_distant(response)
         groups = len(self.groups_)
         moments = group_moments(rows.features, response, rows.group, groups, self.fit_intercept)
         counts = np.bincount(rows.group, minlength=groups).astype(np.float64)
@@ -163,6 +165,14 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
                 "bytes_down": down * groups,
             }
         return moments, counts
+
+    def _refuse_distant(self, response: np.ndarray) -> None:
+        """Refuse a target whose squares have no digits left for its spread, as features are refused."""
+        mean, spread = abs(float(response.mean())), float(response.std())
+        if self.fit_intercept and 16 * mean * np.finfo(float).eps < spread < mean / _DISTANT:
+            raise InvalidData(
+                f"y: its mean is {mean / spread:.0e} times its spread, which leaves too few digits; subtract a constant"
+            )
 
     def _estimated(self) -> bool:
         given = [self.residual_variance, self.group_variance]
@@ -224,9 +234,12 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
     def _residual(self) -> float | None:
         if self.residual_variance is None:
             return None
-        value = float(self.residual_variance)
+        try:
+            value = float(self.residual_variance)
+        except (TypeError, ValueError):
+            value = np.nan
         if not (np.isfinite(value) and value > 0):
-            raise InvalidData(f"residual_variance: must be positive, not {self.residual_variance}")
+            raise InvalidData(f"residual_variance: must be positive, not {self.residual_variance!r}")
         return value
 
     # -- how sure ---------------------------------------------------------------------------------------------------

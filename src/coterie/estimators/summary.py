@@ -45,14 +45,13 @@ class Summary:
 
 def summarise(model: "HierarchicalLinearRegression", level: float) -> Summary:
     """Return the summary of a fitted model with intervals of this level."""
-    import pandas as pd
-
     from coterie.estimators.base import INTERCEPT
+    from coterie.estimators.columns import need_pandas
     from coterie.estimators.grouping import InvalidData
 
     if not 0.0 < level < 1.0:
         raise InvalidData(f"level: must lie between 0 and 1, not {level}")
-    estimate = model._table[-1]
+    pd, estimate = need_pandas("summary"), model._table[-1]
     error = np.sqrt(np.diag(model.global_covariance_))
     reach = ndtri(0.5 + level / 2.0) * error
     columns = {"estimate": estimate, "standard error": error, "lower": estimate - reach, "upper": estimate + reach}
