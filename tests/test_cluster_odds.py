@@ -87,6 +87,9 @@ def test_tau_is_the_best_share(p, q):
         tau = best_tau(p, q)
         np.testing.assert_allclose(noise(tau), 2 / (p + 2 * (1 - p) * q), rtol=1e-12)
         assert noise(np.linspace(0, 1, 400)).min() >= noise(tau) * (1 - 1e-12)
+        # A tau that is given makes the constant larger, which the step size has to know.
+        for given in (tau, 0.0, 0.3, 1.0):
+            np.testing.assert_allclose(expected_smoothness(p, q, 0.0, 5.0, 0.0, given), 5 * noise(given), rtol=1e-12)
 
 
 class Problem:

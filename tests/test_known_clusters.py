@@ -219,6 +219,10 @@ def test_auto_follows_the_corollaries_with_measured_constants(federation, device
     np.testing.assert_allclose(state.odds.within, q, rtol=1e-9)
     np.testing.assert_allclose(state.odds.to_all, a, rtol=1e-12)
     np.testing.assert_allclose(state.lr, 1 / (2 * V), rtol=1e-9)
+    state, _ = training(federation, AsyncL2GD(p_within=0.2, tau=0.9, **settings), device).init()  # not the best ones
+    meeting = near * (2 * 0.9**2 / p + 0.1**2 / ((1 - p) * 0.2))
+    largest = max(2 * far / p, meeting.max(), L / ((1 - p) * 0.8))
+    np.testing.assert_allclose(state.lr, 1 / (2 * largest), rtol=1e-9)
     state, _ = training(federation, AsyncAL2SGDPlus(**settings), device).init()
     largest = max(L + tie, V)
     lr, rho, a2 = 1 / (4 * largest), p * (1 - p), V / (2 * largest)

@@ -77,12 +77,14 @@ def oracle(odds: Odds, tie: Any, kind: jax.Array) -> Oracle:
     return Oracle(far, near, jnp.where(kind == LOCAL, 1 / ((1 - p) * (1 - q)), 0))
 
 
-def expected_smoothness(p: Any, q: Any, far: Any, near: Any, smoothness: Any) -> jax.Array:
-    """Return the constant of (3.3) for one cluster with the best tau: `far` is C_1, `near` its B_j, `smoothness` L.
+def expected_smoothness(p: Any, q: Any, far: Any, near: Any, smoothness: Any, tau: Any = None) -> jax.Array:
+    """Return the constant of (3.3) for one cluster: `far` is C_1, `near` its B_j, `smoothness` L; None: the best tau.
 
     The largest over clusters bounds the step size: eta <= 1 / (2 times it).
     """
     meeting = 2 * near / _positive(p + 2 * (1 - p) * q)
+    if tau is not None:
+        meeting = near * (2 * tau**2 / _positive(p) + (1 - tau) ** 2 / _positive((1 - p) * q))
     return jnp.maximum(jnp.maximum(2 * far / _positive(p), meeting), smoothness / ((1 - p) * (1 - q)))
 
 

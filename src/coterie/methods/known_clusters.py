@@ -101,7 +101,7 @@ class KnownClusters(TiedModels):
         odds, expected = peers.each(
             lambda *known: self._odds(clusters, *known), far, nearest, smoothness, to_all, near, size, given
         )
-        if steps and given is not None:
+        if steps and (given is not None or not is_auto(self.tau)):
             expected = peers.most(expected)
         return Theory(odds, smoothness, -hollow, expected)
 
@@ -126,6 +126,8 @@ class KnownClusters(TiedModels):
             expected = expected_smoothness(p, q, far, near, smoothness)
         tau = jnp.where(q > 0, chosen(self.tau, best_tau(p, q)), 1)
         tau = jnp.where(p > 0, tau, jnp.where(q > 0, 0, 1))  # where all never meet, nothing of the tie is left to that
+        if not is_auto(self.tau):  # another tau than the best needs shorter steps
+            expected = expected_smoothness(p, q, far, near, smoothness, tau)
         return Odds(p, q, tau, to_all), expected
 
     def _given(self, clusters: int) -> jax.Array:
