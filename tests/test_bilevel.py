@@ -19,6 +19,7 @@ from coterie.bilevel_checks import check_curvature
 from coterie.errors import CoterieError
 from coterie.graph import Graph
 from coterie.hypergradients import Settings, estimate, products, safe_damping
+from coterie.networks import RandomDirected
 from coterie.peers.base import on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.pushsum import Unmetered, frequencies, look, network, nothing_seen, start
@@ -531,6 +532,13 @@ def test_flat_direction(estimator):
         asked(q, x=np.zeros((5, 3)), estimator=estimator, damping=0.1)
 
 
+def test_losses_that_are_linear_are_flat_everywhere():
+    q = Quadratic()
+    q.H[:] = 0
+    with pytest.raises(CoterieError, match=r"singular \(its smallest eigenvalue is 0, its largest 0\)"):
+        asked(q, x=np.zeros((5, 3)))
+
+
 def test_flat_for_some_is_no_error():
     q = Quadratic()
     q.H[0] = 0
@@ -578,6 +586,8 @@ def test_hgp_needs_links_both_ways():
         ({"damping": 5.0}, "damping must lie between 0 and 2 / .*Lanczos.*not 5"),
         ({"damping": -1.0}, "damping must be 'auto' or a number greater than 0"),
         ({"damping": "big"}, "damping must be 'auto'"),
+        ({"damping": None}, "damping must be 'auto'"),
+        ({"net": RandomDirected()}, r"network must be a Graph, such as RandomDirected\(\)\.build\(clients\)"),
         ({"estimator": "hgp"}, "hgp needs damping, the learning rate"),
         ({"estimator": "hgp", "damping": 50.0}, "the hgp iteration grows"),
         ({"estimator": "magic"}, "estimator must be one of hgp, neumann"),

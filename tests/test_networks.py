@@ -239,7 +239,7 @@ def test_scheduled_links_repeat():
 
 def test_methods_that_mix_refuse_uncertain_links_and_methods_that_push_take_any_direction():
     graph = RandomDirected().build(5, 0)
-    with pytest.raises(CoterieError, match=r"GossipSGD needs links that are there in every step.*such as sgp"):
+    with pytest.raises(CoterieError, match=r"gossip-sgd needs links that are there in every step.*such as sgp"):
         make_graph(GossipSGD(), graph, 5)
     assert make_graph(SGP(), graph, 5)[0] is graph
     circle = Graph.from_networkx(networkx.cycle_graph(5, create_using=networkx.DiGraph))

@@ -101,6 +101,7 @@ def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its
         np.testing.assert_allclose(state.weights.mixture[i], -0.3 * np.sign(gradient), rtol=1e-3)
     # pushes alone: no message for an estimate that asks nobody
     assert (block.traffic.heard_messages[0] == 5).all()
+    assert (state.pushed == 5).all()  # and no step of a network that changes
 
 
 def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
@@ -112,6 +113,15 @@ def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
     _, warm, _ = train(engine, PDBOMTL(**settings, inner="warm"), 2)
     _, (long,), _ = train(engine, PDBOMTL(**(settings | {"pushes": 10}), inner="warm"), 1)
     for a, b in zip(jax.tree.leaves(warm[1].variables), jax.tree.leaves(long.variables), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_the_learning_rate_can_be_annealed_from_round_to_round(engine):
+    """Shrunk from the first round on, a rate of 0.5 is one of 0.25."""
+    settings = PLAIN | {"pushes": 5, "estimator": "local"}
+    _, (annealed,), _ = train(engine, PDBOMTL(**settings, decay=0.5, decay_every=2), 1)
+    _, (small,), _ = train(engine, PDBOMTL(**(settings | {"lr": 0.25})), 1)
+    for a, b in zip(jax.tree.leaves(annealed.variables), jax.tree.leaves(small.variables), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 

@@ -34,6 +34,7 @@ from coterie.bilevel_checks import (
     check_network,
     check_settings,
     check_shapes,
+    require_graph,
     require_mutual,
 )
 from coterie.graph import Graph
@@ -103,7 +104,8 @@ def hypergradient(
         The estimate `value [K, ...]`, and the size of what drives the iteration at its start and end.
     """
     x, lam, data = jax.tree.map(jnp.asarray, (x, lam, data))
-    key = jax.random.key(key) if isinstance(key, int) else key
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    require_graph(network)
     check_shapes(problem.inner, problem.outer, x, lam, data, network.clients, key)
     check_settings(estimator, depth, damping, gossip, order)
     check_network(network, estimator)

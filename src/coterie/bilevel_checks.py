@@ -19,7 +19,15 @@ from coterie.graph import Graph, require_connected
 from coterie.hypergradients import Estimator, Hypergradient, Inner, Outer, products
 from coterie.pushsum import Order
 
-__all__ = ["check_curvature", "check_end", "check_network", "check_settings", "check_shapes", "require_mutual"]
+__all__ = [
+    "check_curvature",
+    "check_end",
+    "check_network",
+    "check_settings",
+    "check_shapes",
+    "require_graph",
+    "require_mutual",
+]
 
 Tree = Any
 
@@ -97,6 +105,15 @@ def check_end(
         )
 
 
+def require_graph(network: Any) -> None:
+    """Refuse what describes a network but was not built for these clients."""
+    if not isinstance(network, Graph):
+        raise CoterieError(
+            f"network must be a Graph, such as RandomDirected().build(clients) or Graph.from_probabilities(matrix), "
+            f"not {type(network).__name__}"
+        )
+
+
 def check_network(network: Graph, estimator: Estimator) -> None:
     """Refuse a network over which not everyone hears of everyone else, in time."""
     if network.clients == 1 or estimator == "local":
@@ -130,7 +147,7 @@ def check_settings(estimator: str, depth: int, damping: Any, gossip: Any, order:
     if damping == "auto":
         if estimator == "hgp":
             raise CoterieError("hgp needs damping, the learning rate with which x was found by gradient push")
-    elif isinstance(damping, str) or not 0 < damping < np.inf:
+    elif damping is None or isinstance(damping, str) or not 0 < damping < np.inf:
         raise CoterieError(f"damping must be 'auto' or a number greater than 0, not {damping!r}")
 
 

@@ -77,7 +77,8 @@ def _ends(diagonal: jax.Array, link: jax.Array) -> tuple[jax.Array, jax.Array]:
             return jnp.where(reached, low, middle), jnp.where(reached, middle, high)
 
         low, high = lax.fori_loop(0, 64, step, (-reach - least, reach + least))
-        return (low + high) / 2
+        found = (low + high) / 2
+        return jnp.where(jnp.abs(found) <= 2 * least, 0, found)  # pivots are not told from zero any closer
 
     return halve(1), halve(diagonal.size)
 

@@ -140,17 +140,18 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
     graph = part if isinstance(part, Graph) else part.spec.build(clients, part.common.seed)
     if graph.clients != clients:
         raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")
-    require_connected(graph, type(method).__name__)
+    name = _name_of("method", method)
+    require_connected(graph, name)
     if getattr(method, "mutual", False) and not graph.symmetric:
         raise CoterieError(
-            f"graph: {type(method).__name__} with these settings needs links in both directions between the same "
+            f"graph: {name} with these settings needs links in both directions between the same "
             "clients; choose such a graph, or estimator = 'neumann'"
         )
     if getattr(method, "random_links", False):  # what is pushed is weighed by its sender: any direction will do
         return graph, np.zeros(graph.present.shape)
     if not graph.certain:
         raise CoterieError(
-            f"graph: {type(method).__name__} needs links that are there in every step; choose another graph, such as "
+            f"graph: {name} needs links that are there in every step; choose another graph, such as "
             "exponential, or a method that pushes, such as sgp"
         )
     rule = "auto" if isinstance(part, Graph) else part.common.weights
@@ -165,8 +166,9 @@ def _stable(method: Any, rule: str, graph: Graph) -> np.ndarray:
         return weights[0]
     stable, smallest = stabilised(weights[0], weights[1], graph, wanted)
     if stable[0] is not weights[0]:
+        name = _name_of("method", method)
         warnings.warn(
-            f"graph.weights {rule} have the eigenvalue {smallest:.3g} on this graph, and {type(method).__name__} "
+            f"graph.weights {rule} have the eigenvalue {smallest:.3g} on this graph, and {name} "
             "diverges unless all are above -1/3: (I + W) / 2 is used instead; lazy-metropolis or laplacian weights "
             "need no such repair",
             CoterieWarning,

@@ -28,6 +28,7 @@ def run(
     seed: int = 0,
     personal: tuple[str, ...] = (),
     members: int = 1,
+    input_affine: bool = False,
     augment: Augment | None = None,
     out: str | Path | None = None,
     device: str | Device = "auto",
@@ -45,6 +46,7 @@ def run(
         seed: everything random is drawn from it.
         personal: names of the parts of the model that stay with the client.
         members: models of each client, whose predictions are averaged.
+        input_affine: whether an affine layer called `input`, begun as identity, comes before the model.
         augment: random crop and flip of training images.
         out: folder of the run; None keeps everything in memory.
         device: "auto", "cpu", "gpu", "gpu:1".
@@ -55,8 +57,19 @@ def run(
         The result: metrics, personal models, graph, ledger. A folder that holds a part of this very run is continued.
     """
     place = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
-    options = {"personal": personal, "members": members, "augment": augment, "rounds": rounds, "seed": seed, **settings}
-    job = Job.from_objects(federation, model, method, graph=graph, **options)
+    job = Job.from_objects(
+        federation,
+        model,
+        method,
+        graph=graph,
+        personal=personal,
+        members=members,
+        input_affine=input_affine,
+        augment=augment,
+        rounds=rounds,
+        seed=seed,
+        **settings,
+    )
     return execute(job, out=out, device=place, progress=progress)
 
 

@@ -124,7 +124,10 @@ class Task:
     def mixed(self, members: int) -> "Task":
         """Return the task of an ensemble of such models whose weights, `mixture`, are parameters and stay personal."""
         if self.personal:
-            raise CoterieError(f"personal: {', '.join(self.personal)} cannot be personal beside an ensemble's weights")
+            raise CoterieError(
+                f"personal: {', '.join(self.personal)} cannot be personal beside an ensemble's weights; leave "
+                "model.personal empty"
+            )
         options = self._made_of | {"members": members if self.members == 1 else self.members}
         task = Task(self._alone, self.kind, personal=("mixture",), mixture=True, **options)
         task.outputs, task.sample_shape = self.outputs, self.sample_shape

@@ -121,7 +121,7 @@ def _description(cls: Any, summary: str) -> str:
 
 def _flowing(text: str) -> str:
     """Join the lines of a paragraph, so that the terminal breaks them; lists and indented lines stay as they are."""
-    return re.sub(r"(?<=\S)\n(?=[^\s-])", " ", text)
+    return re.sub(r"(?<=\S)\n(?=[^\s-])(?!\d\. )", " ", text)
 
 
 def _parameters(cls: Any, shape: str | None) -> dict[str, Any]:

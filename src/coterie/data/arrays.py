@@ -54,6 +54,9 @@ def federation(
         raise CoterieError(f"two clients are called {twice!r}; names must be unique")
     if groups is not None and len(groups) != len(names):
         raise CoterieError(f"groups has {len(groups)} entries but there are {len(names)} clients; they must match")
+    for name, group in zip(names, () if groups is None else np.asarray(groups, dtype=object).tolist(), strict=False):
+        if group is None or group == "" or group != group:  # NaN is not itself
+            raise CoterieError(f"groups has none for client {name!r}; give every client one")
     own = [_pair(pair, name, "") for name, pair in zip(names, pairs, strict=True)]
     tests = None if test is None else [_pair(pair, name, "test ") for name, pair in _matching(test, names)]
     _same_shapes(names, own, tests or [])

@@ -24,13 +24,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
 
 from coterie import tree
 from coterie.clients import Clients, Split
 from coterie.errors import CoterieError
 from coterie.hypergradients import Settings, Statistics, estimate
 from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.neighbours import mean_loss
 from coterie.peers.base import Peers
 from coterie.pushsum import Mass, frequencies, look, nothing_seen, ratio, start
 from coterie.spec import param
@@ -38,8 +38,6 @@ from coterie.task import Task, Variables
 from coterie.training import LocalSGD, Trained
 
 __all__ = ["PDBOMTL"]
-
-OUTER_BATCH = 128  # samples of the outer cost that are held at a time; the cost is that of all
 
 
 class State(NamedTuple):
@@ -82,10 +80,6 @@ class PDBOMTL(LocalSGD):
         """Whether a client must be heard by exactly those it hears: hyper-gradient push sends against the links."""
         return self.estimator == "hgp"
 
-    def at_round(self, number: Any) -> "PDBOMTL":
-        """Return the method itself: its learning rate shrinks within a round, by `settle`."""
-        return self
-
     def adapt(self, task: Task) -> Task:
         """Return the task of K such models with personal weights."""
         return task.mixed(self.predictors)
@@ -126,7 +120,7 @@ class PDBOMTL(LocalSGD):
             state.pushed[0],
         )
         updates, outer = peers.each(self._adam().update, found.value, state.outer)
-        pushed = state.pushed + self.depth * (1 if self.estimator == "hgp" else self.gossip)
+        pushed = state.pushed + self.depth * {"local": 0, "hgp": 1}.get(self.estimator, self.gossip)
         return state._replace(weights=tree.plus(state.weights, updates), outer=outer, pushed=pushed), info
 
     def _solve(
@@ -169,19 +163,8 @@ class PDBOMTL(LocalSGD):
         return loss if is_off(self.weight_decay) else loss + 0.5 * self.weight_decay * optax.tree.norm(x, squared=True)
 
     def _outer_cost(self, task: Task, x: Any, lam: Any, data: Split) -> jax.Array:
-        """F_i: the mean loss over all samples, a batch at a time (its gradient recomputes each), and its penalty."""
-        n = data.x.shape[0]
-        size = min(OUTER_BATCH, n)
-
-        @jax.checkpoint
-        def batch(total: jax.Array, first: jax.Array) -> tuple[jax.Array, None]:
-            place = first + jnp.arange(size)
-            indices, mask = jnp.minimum(place, n - 1), place < data.count
-            output, _ = task.apply(Variables(task.join(x, lam)), data.x[indices])
-            return total + jnp.where(mask, task.losses(output, data.y[indices]), 0).sum(), None
-
-        total, _ = lax.scan(batch, jnp.zeros((), task.dtype), jnp.arange(0, n, size))
-        cost = total / jnp.maximum(data.count, 1)
+        """F_i: the mean loss over all samples, a batch at a time, and its penalty."""
+        cost = mean_loss(task, Variables(task.join(x, lam)), data)
         return cost if is_off(self.outer_decay) else cost + 0.5 * self.outer_decay * optax.tree.norm(lam, squared=True)
 
     def _adam(self) -> optax.GradientTransformation:

@@ -7,6 +7,7 @@ each step it splits both over itself and those it reaches (P: columns that sum t
 - "after":   z <- P z, w <- P w, z <- z - eta g(z / w), with z / w *between* the two as model. That is the sequence of
   "before" after one push ahead, and it is run as such: the push ahead is made before the first round;
 - "authors": z <- P z - eta g(z / w), w <- P w, what P1's program runs and calls Nedic's; stable for smaller eta only.
+
 With several local steps the gradient step becomes the displacement of the local training. All are biased by O(eta) when
 clients differ. P1 lowers lr tenfold 100 and 50 steps before the end: `decay = 0.1`, `decay_after = T - 100`,
 `decay_every = 50`.

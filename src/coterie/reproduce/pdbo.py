@@ -83,13 +83,14 @@ def reproduction(
     if dataset not in DATASETS:
         raise CoterieError(f"dataset must be one of {', '.join(DATASETS)}, not {dataset!r}{nearest(dataset, DATASETS)}")
     size = DATASETS[dataset]
-    rounds = rounds or (size.outer + 1 if restart else ROUNDS)
+    if rounds is None:
+        rounds = size.outer + 1 if restart else ROUNDS
     pushes = size.steps if restart else max(1, size.steps // ROUNDS)
     inner = {"inner": "restart", "settle": min(100, size.steps // 6)} if restart else {"inner": "warm"}
     tables: dict[str, Any] = {
         "format": 1,
         "data": {"name": dataset},
-        "partition": size.partition | {"clients": clients or size.clients},
+        "partition": size.partition | {"clients": size.clients if clients is None else clients},
         "model": {"name": size.model, "members": MEMBERS},
         "method": {"lr": size.lr, "batch_size": size.batch, "weight_decay": size.weight_decay},
         "run": {"rounds": rounds},

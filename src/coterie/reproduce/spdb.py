@@ -50,10 +50,11 @@ def reproduction(
     for name, value, known in (("dataset", dataset, DATASETS), ("setting", setting, SETTINGS), ("test", test, TESTS)):
         if value not in known:
             raise CoterieError(f"{name} must be one of {', '.join(known)}, not {value!r}{nearest(value, known)}")
-    partition: dict[str, Any] = {"name": "dominant", "clients": clients or 10, "share": 0.95, "validation": 0.0}
+    learners = 10 if clients is None else clients
+    partition: dict[str, Any] = {"name": "dominant", "clients": learners, "share": 0.95, "validation": 0.0}
     partition |= {"samples": LIMIT} if setting == "limited" else {}
     partition |= {"test_labels": test} if test != "own" else {}
-    count = rounds or 10_000
+    count = 10_000 if rounds is None else rounds
     tables: dict[str, Any] = {
         "format": 1,
         "data": {"name": dataset},
@@ -86,7 +87,7 @@ def speech(
         rounds: iterations, 1,500 unless said otherwise.
         clients: at most this many owners of samples, drawn at random (the paper has 5); all of them by default.
     """
-    count = rounds or 1_500
+    count = 1_500 if rounds is None else rounds
     partition: dict[str, Any] = {"name": "natural"} | ({} if clients is None else {"clients": clients})
     tables: dict[str, Any] = {
         "format": 1,
