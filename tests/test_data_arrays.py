@@ -101,6 +101,8 @@ class TestFederation:
             ({"pairs": pairs(), "names": ["a", "b"]}, "names has 2 entries but there are 3 clients"),
             ({"pairs": pairs(), "names": ["a", "b", "a"]}, "two clients are called 'a'"),
             ({"pairs": pairs(), "groups": [1]}, "groups has 1 entries but there are 3 clients"),
+            ({"pairs": pairs(), "groups": [0, None, 1]}, "groups has none for client .*; give every client one"),
+            ({"pairs": pairs(), "groups": [0.0, 1.0, float("nan")]}, "groups has none for client"),
             ({"pairs": pairs(), "test": pairs()[:2]}, "test has 2 entries but there are 3 clients"),
             ({"pairs": {"a": pairs()[0]}, "test": {"b": pairs()[0]}}, "test has nothing for client 'a'"),
             ({"pairs": {"a": pairs()[0]}, "names": ["b"]}, "names must be left out"),
