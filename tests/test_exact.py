@@ -130,8 +130,8 @@ def test_two_classes_are_logistic_regression():
     expected = [np.mean(reference.predict(x) == y) for x, y in parts]
     np.testing.assert_allclose(result.final["test_score"], expected, atol=1e-6)
     edges = result.ledger.edges()
-    # First X'X, p(p+1)/2 numbers; then Newton's method asks more than once, and every answer has p(p+1)/2 + p + 1; at last
-    # whether the client is separated.
+    # First X'X, p(p+1)/2 numbers; then Newton's method asks more than once, and every answer has p(p+1)/2 + p + 1; at
+    # last whether the client is separated.
     exchanges = edges["messages"].iloc[0]
     assert exchanges > 3
     numbers = 6 + (exchanges - 2) * 10 + 1
