@@ -111,7 +111,7 @@ def overheard(method, task, federation, graph, weights):
     return set().union(*map(floats, listener.frames)), secret
 
 
-@pytest.mark.parametrize("name", ["spdb", "fedper", "fedrep", "spd", "gnsd", "gossip-sgd", "fedavg"])
+@pytest.mark.parametrize("name", ["spdb", "fedper", "fedrep", "spd", "gnsd", "gossip-sgd", "sgp", "fedavg"])
 def test_no_frame_holds_a_number_of_a_personal_layer(name):
     sent, secret = overheard(*setting(name, 5))
     assert len(sent) > 28  # at least a body was heard
@@ -146,10 +146,6 @@ def messages(name, width, monkeypatch):
         lambda t, d, k, s: at_round(method, 1).round(task, s, LocalPeers(t, Plan()), d, k), tables, data, key, state
     )
     return sizes
-
-
-# Pooled hands over all data, and what is solved at once has a linear model of its own.
-SOLVED = ("local-exact", "pooled-exact", "hierarchical")
 
 
 def talks(name):
