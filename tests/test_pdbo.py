@@ -47,10 +47,12 @@ def gradient_of_adam(state):
 
 
 def test_the_step_follows_the_dense_hypergradient(engine):
-    """On certain links and full batches the Neumann estimate tends to d_lambda F_i - C_i (sum H)^-1 sum d_x F."""
-    method = PDBOMTL(
-        **PLAIN, pushes=400, settle=100, estimator="neumann", depth=150, damping=0.4, gossip=8, outer_lr=0.01
-    )
+    """On certain links and full batches the Neumann estimate tends to d_lambda F_i - C_i (sum H)^-1 sum d_x F.
+
+    After a few pushes only: at the minimum the two predictors are equal, and no weight matters.
+    """
+    settings = PLAIN | {"weight_decay": 0.5}  # enough for a mixture, which is not convex by itself
+    method = PDBOMTL(**settings, pushes=2, estimator="neumann", depth=150, damping=0.4, gossip=2, outer_lr=0.01)
     training, (state,), _ = train(engine, method, 1)
     task, clients = training.task, jax.device_get(engine.clients).train
     params = jax.tree.map(jnp.asarray, state.variables.params)
@@ -65,7 +67,7 @@ def test_the_step_follows_the_dense_hypergradient(engine):
         return task.losses(output, jnp.asarray(clients.y[i, :count])).mean()
 
     def inner(i, x, mixture):
-        return loss(i, x, mixture) + 0.05 * jnp.sum(x * x)
+        return loss(i, x, mixture) + 0.25 * jnp.sum(x * x)
 
     def outer(i, x, mixture):
         return loss(i, x, mixture) + 0.005 * jnp.sum(mixture * mixture)
@@ -73,14 +75,16 @@ def test_the_step_follows_the_dense_hypergradient(engine):
     lam = [jnp.zeros(2)] * CLIENTS
     hessian = sum(np.asarray(jax.hessian(inner, 1)(i, point, lam[i]), np.float64) for i in range(CLIENTS))
     slope = sum(np.asarray(jax.grad(outer, 1)(i, point, lam[i]), np.float64) for i in range(CLIENTS))
+    assert np.linalg.eigvalsh(hessian).min() > 0.1  # the series has a sum
     q = np.linalg.solve(hessian, slope)
     found = gradient_of_adam(state)
     for i in range(CLIENTS):
         cross = np.asarray(jax.jacfwd(jax.grad(inner, 1), 2)(i, point, lam[i]), np.float64)  # [dx, dlambda]
         direct = np.asarray(jax.grad(outer, 2)(i, point, lam[i]), np.float64)
         expected = direct - cross.T @ q
-        np.testing.assert_allclose(found[i], expected, atol=3e-3 * np.abs(found).max() + 1e-6)
+        np.testing.assert_allclose(found[i], expected, atol=1e-3 * np.abs(found).max())
         assert np.abs(cross.T @ q).max() > 0.05 * np.abs(found).max()  # the indirect part is not negligible here
+    assert np.abs(found).max() > 1e-3
 
 
 def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its_sign(engine):
@@ -178,3 +182,16 @@ def test_random_links_are_observed(engine):
     _, _, block = train(engine, method, 1, graph)
     heard = graph.probability
     np.testing.assert_allclose(block.weights, heard / (1 + heard.sum(1, keepdims=True)), atol=0.02)
+
+
+@pytest.mark.parametrize("inner", ["restart", "warm"])
+def test_what_was_observed_is_kept_from_round_to_round(engine, inner):
+    """Rounds of a few pushes tell little of a link: hyper-gradient push counts those of all rounds."""
+    graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)
+    method = PDBOMTL(**PLAIN, pushes=4, estimator="hgp", depth=1, inner=inner)
+    _, (first, second), _ = train(engine, method, 2, graph)
+    assert (first.seen.steps == 4).all()
+    assert (second.seen.steps == 8).all()
+    counted = second.seen.total.heard - first.seen.total.heard
+    assert ((counted >= 0) & (counted <= 4)).all()
+    assert counted.sum() > 0

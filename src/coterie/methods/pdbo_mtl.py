@@ -32,7 +32,7 @@ from coterie.hypergradients import Settings, Statistics, estimate
 from coterie.methods.base import Info, Topology, is_off, method
 from coterie.methods.neighbours import mean_loss
 from coterie.peers.base import Peers
-from coterie.pushsum import Mass, frequencies, look, nothing_seen, ratio, start
+from coterie.pushsum import Mass, Seen, frequencies, look, nothing_seen, ratio, start
 from coterie.spec import param
 from coterie.task import Task, Variables
 from coterie.training import LocalSGD, Trained
@@ -49,6 +49,7 @@ class State(NamedTuple):
     outer: optax.OptState
     start: Any  # the base predictors at the start of every round; empty where they go on
     pushed: jax.Array  # [C]: a network that changes counts its steps
+    seen: Seen  # what each client has counted of its links, in all rounds
 
 
 @method
@@ -96,7 +97,8 @@ class PDBOMTL(LocalSGD):
         shared, weights = task.shared(variables.params), task.own(variables.params)
         outer = jax.vmap(self._adam().init)(weights)
         first = shared if self.inner == "restart" else ()
-        return State(start(peers, shared), variables, weights, outer, first, jnp.zeros_like(peers.ids))
+        pushed, seen = jnp.zeros_like(peers.ids), nothing_seen(peers)
+        return State(start(peers, shared), variables, weights, outer, first, pushed, seen)
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Solve the inner problem under the present weights, then step on the weights."""
@@ -149,11 +151,11 @@ class PDBOMTL(LocalSGD):
             return mass, ratio(mass), trained.optimiser, seen, loss + trained.loss
 
         nothing = jnp.zeros(peers.ids.shape[0], task.dtype)
-        first = (state.mass, ratio(state.mass), optimiser, nothing_seen(peers), nothing)
+        first = (state.mass, ratio(state.mass), optimiser, state.seen, nothing)
         mass, shared, _, seen, loss = peers.loop(self.pushes, once, first)
         variables = Variables(task.join(shared, state.weights))
         met = frequencies(seen)
-        found = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes)
+        found = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes, seen=seen)
         return found, Statistics(*met), Info(loss / self.pushes, met.heard / (1 + met.heard.sum(1, keepdims=True)))
 
     def _inner_loss(self, task: Task, x: Any, lam: Any, data: Split, key: jax.Array) -> jax.Array:
