@@ -3,7 +3,7 @@
 #   make demo                         would cooperation help? (embedded data, report in comparison/report.html)
 #   make test                         lint, types, tests
 #   make lint                         the first two of them
-#   make soak                         kill and resume real runs, 200 times
+#   make soak                         the contract on every variant of a method; kill and resume real runs, 200 times
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
 #   make clean                        remove the environments and caches (never results)
@@ -34,6 +34,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 soak: $(VENV)/installed-dev
+	COTERIE_FULL=1 $(BIN)/python -m pytest tests/test_contract.py
 	$(BIN)/python benchmarks/soak_kill.py
 
 same-numbers: $(VENV)/installed-dev

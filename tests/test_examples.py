@@ -48,10 +48,25 @@ def test_decentralised_regularisation(tmp_path):
 
 
 def test_readme_example(tmp_path):
-    (example,) = blocks(ROOT / "README.md", "python")
+    example, _ = blocks(ROOT / "README.md", "python")
     printed = run_python(["-c", example.replace("rounds=30", "rounds=2")], tmp_path)
     assert "test_score" in printed
     assert "clients" in printed.splitlines()[-1]
+
+
+def test_readme_estimator(tmp_path):
+    _, example = blocks(ROOT / "README.md", "python")
+    table = """
+import numpy as np, pandas as pd
+random = np.random.default_rng(0)
+school = random.integers(0, 12, 300)
+frame = pd.DataFrame({"age": random.normal(15, 1, 300), "school": school, "district": school % 3})
+score = frame.age + school % 3 + random.normal(0, 1, 12)[school] + random.normal(0, 1, 300)
+new = pd.DataFrame({"age": [15.0], "school": [99], "district": [1]})
+"""
+    printed = run_python(["-c", table + example], tmp_path)
+    assert "Intraclass correlation" in printed
+    assert "12 groups, 3 districts" in printed
 
 
 def test_quickstart_examples(tmp_path):

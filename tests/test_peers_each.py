@@ -16,7 +16,7 @@ from coterie.clients import Federation, stack
 from coterie.engine import Engine, Training
 from coterie.graph import Graph
 from coterie.methods import FedAvg
-from coterie.peers.base import Arrivals
+from coterie.peers.base import Arrivals, on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 from coterie.task import Task
@@ -116,7 +116,7 @@ def test_the_price_of_every_verb_on_paper():
     def price(use):
         peers = peers_on(graph)
         use(peers)
-        return {name: np.asarray(v) for name, v in peers.traffic()._asdict().items() if np.any(v)}
+        return {name: v for name, v in on_host(peers.traffic())._asdict().items() if np.any(v)}
 
     def same(found, **expected):
         assert found.keys() == expected.keys()
@@ -177,6 +177,7 @@ def test_a_loop_counts_every_time_and_reads_its_own_losses():
     # (1, 2) -> (2, 1) -> lost at 0: (2, 2) -> (2, 2)
     assert x.tolist() == [2.0, 2.0]
     assert arrived.tolist() == [[True], [False]]  # the fourth exchange
+    traffic = on_host(traffic)
     assert traffic.heard_messages.tolist() == [[4], [4]]
     assert traffic.heard_bytes.tolist() == [[4 * 52], [4 * 52]]
 
@@ -233,3 +234,23 @@ def test_a_mesh_and_a_chunk_train_the_same_models(device, x64):
         np.testing.assert_allclose(other[0], found[0][0], rtol=1e-12)
         np.testing.assert_allclose(other[1], found[0][1], rtol=1e-12)
         assert (other[2] == found[0][2]).all()
+
+
+def test_bytes_of_a_round_are_counted_past_four_gigabytes():
+    """Seven messages of 3,000,000,001 bytes: 21,000,000,007, which takes 35 bits."""
+    tables = jax.tree.map(jnp.asarray, make_tables(Graph.empty(2), np.zeros((2, 0))))
+
+    @jax.jit
+    def run(tables):
+        peers = LocalPeers(tables, Plan("exact"))
+
+        def once(_, x):
+            peers._charge("up", jnp.array([True, False]), 3_000_000_001)
+            return x
+
+        peers.loop(7, once, jnp.zeros(2))
+        return peers.traffic()
+
+    traffic = on_host(run(tables))
+    assert traffic.up_bytes.tolist() == [21_000_000_007, 0]
+    assert traffic.up_messages.tolist() == [7, 0]
