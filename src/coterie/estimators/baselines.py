@@ -4,6 +4,7 @@ The comparisons of Table 1 of "Personalized Federated Learning with Multiple Kno
 and its (5.1) with the weights corrected (E3.15: the printed ones are swapped).
 """
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ _RANK = 1e-12  # eigenvalues of X'X, of columns of length one, below this are di
 _SPAN = 1e-13  # the same for the rows' span, which is not a square
 
 
-class _Baseline(GroupedRegressor):
+class _Baseline(GroupedRegressor, abc.ABC):
     def __init__(self, groups: Any = None, within: Any = None, fit_intercept: bool = True, offset: Any = None) -> None:
         self.groups = groups
         self.within = within
@@ -46,9 +47,9 @@ class _Baseline(GroupedRegressor):
         response = rows.target if rows.offset is None else rows.target - rows.offset
         return group_moments(rows.features, response, rows.group, len(self.groups_), self.fit_intercept)
 
+    @abc.abstractmethod
     def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """Return the coefficients of groups, of districts and of all."""
-        raise NotImplementedError
 
     def _pooled(self, moments: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
         """Return the regressions of each district and of all rows together."""

@@ -3,6 +3,7 @@
 Both run Newton's method for all units at once, each with its own step length; no Python loop runs over the groups.
 """
 
+import abc
 import warnings
 from typing import Any
 
@@ -23,7 +24,7 @@ _RANK = 1e-12  # eigenvalues below this share of the largest are directions that
 _UNBOUNDED = 1e7  # a variance of a coefficient beyond this: the likelihood does not hold it back
 
 
-class _Baseline(GroupedClassifier):
+class _Baseline(GroupedClassifier, abc.ABC):
     def __init__(
         self,
         groups: Any = None,
@@ -55,9 +56,9 @@ class _Baseline(GroupedClassifier):
         self._fit_rows(rows, np.sqrt(np.mean(rows.design**2, axis=0)))
         return self
 
+    @abc.abstractmethod
     def _fit_rows(self, rows: Rows, scale: np.ndarray) -> None:
         """Set the coefficients."""
-        raise NotImplementedError
 
     def _regress(self, rows: Rows, unit: np.ndarray, units: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients [units, p] of a regression in each unit, and which units are separated."""
