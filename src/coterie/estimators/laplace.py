@@ -20,6 +20,7 @@ import numpy as np
 from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.blocks import Tree
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.levels import Levels
 from coterie.estimators.newton import WEAK, Mode, Penalty, find_mode, settle
 from coterie.estimators.search import PASSES, search
 
@@ -101,12 +102,8 @@ class Criterion:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        random = len(problem.random)
-        # Each level: the matrix from parameters (squared) to variances, or None where its variances are given.
-        shape = np.eye(random) if problem.scale is None else np.asarray(problem.scale)[:, None] ** 2
-        self.group = shape if problem.group is None and random else None
-        self.within = shape if problem.within is None and random else None
-        self.deviations = sum(m.shape[1] for m in (self.group, self.within) if m is not None)
+        self.levels = Levels(len(problem.random), problem.scale, problem.group, problem.within)
+        self.deviations = self.levels.deviations
         self.size = self.deviations + (problem.data.size if problem.marginal else 0)
         self.information, self.slopes = np.ones(self.size), np.zeros(self.deviations)
         self.centre, self.unit = np.zeros(problem.data.size), np.eye(problem.data.size)
@@ -121,14 +118,8 @@ class Criterion:
 
     def penalty(self, parameters: np.ndarray) -> Penalty:
         """Return the variances that the parameters stand for."""
-        found, used = [], 0
-        for shape, given in ((self.group, self.problem.group), (self.within, self.problem.within)):
-            if shape is None:
-                found.append(np.zeros(len(self.problem.random)) if given is None else np.asarray(given))
-            else:
-                found.append(shape @ parameters[used : used + shape.shape[1]] ** 2)
-                used += shape.shape[1]
-        return Penalty(self.problem.tree, self.problem.random, found[0], found[1], self.problem.ridge)
+        group, within = self.levels.variances(parameters)
+        return Penalty(self.problem.tree, self.problem.random, group, within, self.problem.ridge)
 
     def mode(self, parameters: np.ndarray) -> Mode:
         """Return the mode at these parameters; the last one is kept, as a search asks for it again."""
@@ -154,20 +145,15 @@ class Criterion:
         moved = penalty.solve(moments, np.zeros(len(skew)) if self.problem.marginal else None)
         group = group + np.sum(moved.groups.residual * solution.groups.residual, axis=1)
         within = within + np.sum(moved.districts.residual * solution.districts.residual, axis=1)
-        gradient, information, slopes, used = np.zeros(self.size), np.ones(self.size), np.zeros(self.deviations), 0
-        for shape, slope, square in ((self.group, group, group_square), (self.within, within, within_square)):
-            if shape is not None:
-                part = slice(used, used + shape.shape[1])
-                slopes[part] = shape.T @ slope
-                gradient[part] = 2.0 * parameters[part] * slopes[part]
-                # The second derivative by a standard deviation t, from those by the variance t^2: 2 f' + 4 t^2 f''.
-                curvature = 2.0 * parameters[part] ** 2 * (shape.T**2 @ square)
-                information[part] = curvature + 2.0 * np.maximum(slopes[part], 0.0)
-                used += shape.shape[1]
+        gradient, information = np.zeros(self.size), np.ones(self.size)
+        part = slice(self.deviations)
+        gradient[part], information[part], slopes = self.levels.derivatives(
+            parameters, (group, within), (group_square, within_square)
+        )
         if self.problem.marginal:
             beta = 2.0 * (penalty.ridge * solution.beta - answer.gradient.sum(axis=1)) + skew.sum(axis=1)
             beta -= np.einsum("abi,bi->a", answer.moments[:-1, :-1], moved.theta)
-            gradient[used:] = self.unit.T @ beta
+            gradient[self.deviations :] = self.unit.T @ beta
         self.information, self.slopes = information, slopes
         self._last = parameters.tobytes(), value, gradient
         return value, gradient

@@ -101,13 +101,18 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
             splitter = KFold(self.cv, shuffle=True, random_state=self.random_state)
         else:
             splitter = check_cv(self.cv)
-        # scikit-learn warns where a splitter that ignores groups is given some.
-        routing = getattr(splitter, "get_metadata_routing", None)
-        groups = rows.group if routing is None or "groups" in routing().split.requests else None
-        folds = [held for _, held in splitter.split(rows.features, rows.target, groups)]
-        if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
-            raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
-        return folds
+        return held_out(splitter, rows)
+
+
+def held_out(splitter: Any, rows: Rows) -> list[np.ndarray]:
+    """Return the rows that each fold of a splitter holds out; together they must be all rows, once."""
+    # scikit-learn warns where a splitter that ignores groups is given some.
+    routing = getattr(splitter, "get_metadata_routing", None)
+    groups = rows.group if routing is None or "groups" in routing().split.requests else None
+    folds = [held for _, held in splitter.split(rows.features, rows.target, groups)]
+    if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(len(rows.features))):
+        raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
+    return folds
 
 
 def _response(rows: Rows) -> np.ndarray:

@@ -10,7 +10,7 @@ from coterie.estimators.base import Rows
 from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.laplace import Fit, Problem
-from coterie.estimators.linear_cv import GRID, _penalties
+from coterie.estimators.linear_cv import GRID, _penalties, held_out
 from coterie.estimators.logistic import HierarchicalLogisticRegression
 from coterie.estimators.newton import WEAK, Penalty, settle
 
@@ -110,20 +110,14 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         from sklearn.model_selection import StratifiedKFold, check_cv
 
         assert rows.target is not None
-        count, rarer = len(rows.features), int(min(rows.target.sum(), (1.0 - rows.target).sum()))
+        rarer = int(min(rows.target.sum(), (1.0 - rows.target).sum()))
         if isinstance(self.cv, int):
             if not 2 <= self.cv <= rarer:
                 raise InvalidData(f"cv: must lie between 2 and the rows of the rarer class, {rarer}; not {self.cv}")
             splitter = StratifiedKFold(self.cv, shuffle=True, random_state=self.random_state)
         else:
             splitter = check_cv(self.cv, rows.target, classifier=True)
-        # scikit-learn warns where a splitter that ignores groups is given some.
-        routing = getattr(splitter, "get_metadata_routing", None)
-        groups = rows.group if routing is None or "groups" in routing().split.requests else None
-        folds = [held for _, held in splitter.split(rows.features, rows.target, groups)]
-        if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
-            raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
-        return folds
+        return held_out(splitter, rows)
 
 
 def _part(rows: Rows, some: np.ndarray) -> Rows:

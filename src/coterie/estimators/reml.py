@@ -18,12 +18,12 @@ import numpy as np
 
 from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.levels import Levels
 from coterie.estimators.search import search
 
 __all__ = ["Problem", "Variances", "restricted_likelihood"]
 
 _FEW = 4000  # groups the search begins with
-_AWAY = 0.02  # a relative standard deviation from which zero is not far
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,6 @@ def _from_few(criterion: "_Criterion", start: np.ndarray) -> np.ndarray:
     """Search with a few of the groups, and then with all, to a thousandth of the parameters' standard errors."""
     with contextlib.suppress(InvalidData):  # if these few do not determine the coefficients, begin with all
         nearby = search(_Criterion(criterion.problem.part(_FEW)), start)
-        # What is zero for the few need not be for all, and the search leaves a zero where it is.
-        nearby[: criterion.deviations] = np.maximum(nearby[: criterion.deviations], _AWAY)
         return search(criterion, nearby, (1e-3,))
     return search(criterion, start)
 
@@ -124,14 +122,10 @@ class _Criterion:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        random = len(problem.random)
-        # Each level: the matrix from parameters (squared) to ratios, or None where its variances are given.
-        shape = np.eye(random) if problem.scale is None else np.asarray(problem.scale)[:, None] ** 2
-        self.group = shape if problem.group is None and random else None
-        self.within = shape if problem.within is None and random else None
+        self.levels = Levels(len(problem.random), problem.scale, problem.group, problem.within)
         fixed = [v for v in (problem.group, problem.within) if v is not None]
         self.explicit = problem.residual is None and any(v.any() for v in fixed)
-        self.deviations = sum(m.shape[1] for m in (self.group, self.within) if m is not None)
+        self.deviations = self.levels.deviations
         self.size = self.deviations + int(self.explicit)
         total = problem.moments[-1, -1].sum()
         self.floor = max(float(total) * np.finfo(float).eps / max(problem.freedom, 1.0), np.finfo(float).tiny)
@@ -145,24 +139,13 @@ class _Criterion:
         squares = solve(self.problem.moments, self.problem.tree, self.problem.random, zero, zero).squares
         return max(squares / self.problem.freedom, self.floor)
 
-    def ratios(self, parameters: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ratios of both levels to the residual variance, which matters only where one is given."""
-        found, used = [], 0
-        for shape, given in ((self.group, self.problem.group), (self.within, self.problem.within)):
-            if shape is None:
-                found.append(np.zeros(len(self.problem.random)) if given is None else given / variance)
-            else:
-                found.append(shape @ parameters[used : used + shape.shape[1]] ** 2)
-                used += shape.shape[1]
-        return found[0], found[1]
-
     def at(self, parameters: np.ndarray) -> tuple[Variances, Solution, float]:
         """Return variances, solution and criterion; the last ones are kept, as a search asks for them again."""
         if self._solved is not None and self._solved[0] == parameters.tobytes():
             return self._solved[1]
         problem = self.problem
         variance = float(np.exp(parameters[-1])) if self.explicit else problem.residual
-        group, within = self.ratios(parameters, 1.0 if variance is None else variance)
+        group, within = self.levels.variances(parameters, 1.0 if variance is None else variance)
         solution = solve(problem.moments, problem.tree, problem.random, group, within)
         if variance is None:
             variance = max(solution.squares / problem.freedom, self.floor)
@@ -178,17 +161,11 @@ class _Criterion:
         variances, solution, value = self.at(parameters)
         variance = variances.residual
         group, within, group_square, within_square = solution.slopes(variance)
-        gradient, information, slopes, used = np.zeros(self.size), np.ones(self.size), np.zeros(self.size), 0
-        for shape, slope, square in ((self.group, group, group_square), (self.within, within, within_square)):
-            if shape is not None:
-                part = slice(used, used + shape.shape[1])
-                slopes[part] = shape.T @ slope
-                gradient[part] = 2.0 * parameters[part] * slopes[part]
-                # The second derivative by a standard deviation t, from those by the ratio t^2: 2 f' + 4 t^2 f''. At the
-                # bound of zero only the first term is left.
-                curvature = 2.0 * parameters[part] ** 2 * (shape.T**2 @ square)
-                information[part] = curvature + 2.0 * np.maximum(slopes[part], 0.0)
-                used += shape.shape[1]
+        gradient, information, slopes = np.zeros(self.size), np.ones(self.size), np.zeros(self.size)
+        part = slice(self.deviations)
+        gradient[part], information[part], slopes[part] = self.levels.derivatives(
+            parameters, (group, within), (group_square, within_square)
+        )
         if self.explicit:
             gradient[-1] = self.problem.freedom - solution.squares / variance
             for given, slope, level in (
