@@ -16,6 +16,8 @@ from coterie.clients import Federation
 from coterie.config import FORMAT, SECTIONS, Experiment, ModelSettings, RunSettings, _part
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.graph import Graph, require_connected
+from coterie.measured import MeasuredGraph
+from coterie.methods.base import adapted
 from coterie.mixing import laplacian, lazy_metropolis, metropolis, stabilised
 from coterie.models.affine import affine_input
 from coterie.models.augment import Augment
@@ -24,7 +26,7 @@ from coterie.storage import fingerprint
 from coterie.task import Task
 from coterie.topologies import Auto
 
-__all__ = ["Job", "load_federation", "make_graph", "make_task", "precision"]
+__all__ = ["Job", "load_federation", "make_graph", "make_task", "measure_graph", "precision"]
 
 MIXING: dict[str, Callable[[Graph], tuple[np.ndarray, np.ndarray]]] = {
     "metropolis": metropolis,
@@ -44,6 +46,7 @@ class Job:
     weights: np.ndarray
     settings: RunSettings
     config: dict[str, Any]
+    measured: MeasuredGraph | None = None  # where the graph was made from the clients' data
 
     @classmethod
     def of(cls, experiment: Experiment, federation: Federation | None = None, task: Task | None = None) -> "Job":
@@ -51,8 +54,10 @@ class Job:
         federation = federation or load_federation(experiment)
         task = task or make_task(experiment, federation)
         _check(experiment.method.spec, task, federation)
-        graph, weights = make_graph(experiment.method.spec, experiment.graph, len(federation))
-        return cls(federation, task, experiment.method.spec, graph, weights, experiment.run, experiment.to_dict())
+        method = experiment.method.spec
+        measured = measure_graph(method, experiment.graph, federation, task)
+        graph, weights = make_graph(method, experiment.graph, len(federation), measured)
+        return cls(federation, task, method, graph, weights, experiment.run, experiment.to_dict(), measured)
 
     @classmethod
     def from_objects(
@@ -82,7 +87,8 @@ class Job:
         )
         task = _task(federation, model_spec, common, augment, chosen)
         _check(method_spec, task, federation)
-        table, weights = make_graph(method_spec, part, len(federation))
+        measured = measure_graph(method_spec, part, federation, task)
+        table, weights = make_graph(method_spec, part, len(federation), measured)
         config = {
             "format": FORMAT,
             "data": {"name": "in-memory", "digest": fingerprint(federation)},
@@ -92,7 +98,14 @@ class Job:
             "augment": to_dict(augment),
             "run": to_dict(chosen),
         }
-        return cls(federation, task, method_spec, table, weights, chosen, config)
+        return cls(federation, task, method_spec, table, weights, chosen, config, measured)
+
+    def on(self, measured: MeasuredGraph) -> "Job":
+        """Return the job on a graph that was measured before, with weights by the same rule."""
+        if self.measured is not None and np.array_equal(measured.edges, self.measured.edges):
+            return dataclasses.replace(self, measured=measured)
+        weights = _weights(self.method, self.config["graph"]["weights"], measured.graph)
+        return dataclasses.replace(self, measured=measured, graph=measured.graph, weights=weights)
 
 
 def load_federation(experiment: Experiment) -> Federation:
@@ -130,16 +143,39 @@ def _transformed(federation: Federation, model: Any) -> Callable[[jax.Array], An
     return affine_input((lambda key: model) if is_instance else model, shape)
 
 
-def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]:
+def measure_graph(method: Any, part: Any, federation: Federation, task: Task) -> MeasuredGraph | None:
+    """Make the graph a method needs where it is made from the clients' data (`build_from`); None for any other."""
+    if method.topology != "graph" or isinstance(part, Graph):
+        return None
+    suited = _suited(method, part)
+    if not hasattr(suited, "build_from"):
+        return None
+    with precision(np.dtype(task.dtype).name):
+        return suited.build_from(federation, part.common.seed, task=adapted(method, task))
+
+
+def _suited(method: Any, part: Any) -> Any:
+    """Return the spec of a graph; "auto" is what suits the method."""
+    if not isinstance(part.spec, Auto):
+        return part.spec
+    return registry.load("graphs", getattr(method, "default_graph", "exponential"))()
+
+
+def make_graph(method: Any, part: Any, clients: int, measured: MeasuredGraph | None = None) -> tuple[Graph, np.ndarray]:
     """Build the graph a method needs, and its mixing weights; methods without neighbours get an empty one."""
     if method.topology != "graph":
         return Graph.empty(clients), np.zeros((clients, 0))
-    if not isinstance(part, Graph) and isinstance(part.spec, Auto):
-        suited = registry.load("graphs", getattr(method, "default_graph", "exponential"))
-        part = dataclasses.replace(part, spec=suited())
-    graph = part if isinstance(part, Graph) else part.spec.build(clients, part.common.seed)
+    if measured is not None:
+        graph = measured.graph
+    else:
+        graph = part if isinstance(part, Graph) else _suited(method, part).build(clients, part.common.seed)
     if graph.clients != clients:
         raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")
+    return graph, _weights(method, "auto" if isinstance(part, Graph) else part.common.weights, graph)
+
+
+def _weights(method: Any, rule: str, graph: Graph) -> np.ndarray:
+    """Return the mixing weights of a graph; refuse one that a method cannot run on."""
     name = _name_of("method", method)
     require_connected(graph, name)
     if getattr(method, "mutual", False) and not graph.symmetric:
@@ -148,14 +184,13 @@ def make_graph(method: Any, part: Any, clients: int) -> tuple[Graph, np.ndarray]
             "clients; choose such a graph, or estimator = 'neumann'"
         )
     if getattr(method, "random_links", False):  # what is pushed is weighed by its sender: any direction will do
-        return graph, np.zeros(graph.present.shape)
+        return np.zeros(graph.present.shape)
     if not graph.certain:
         raise CoterieError(
             f"graph: {name} needs links that are there in every step; choose another graph, such as "
             "exponential, or a method that pushes, such as sgp"
         )
-    rule = "auto" if isinstance(part, Graph) else part.common.weights
-    return graph, _stable(method, rule, graph)
+    return _stable(method, rule, graph)
 
 
 def _stable(method: Any, rule: str, graph: Graph) -> np.ndarray:

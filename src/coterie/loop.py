@@ -16,6 +16,7 @@ from coterie.fitting import Fitting
 from coterie.graph import Graph
 from coterie.job import Job
 from coterie.ledger import Ledger
+from coterie.measured import HubTraffic
 from coterie.peers.base import Traffic
 from coterie.quality import graph_quality, true_groups
 from coterie.result import Result
@@ -68,7 +69,7 @@ class Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            self._record(0, opening, self.job.graph)
+            self._record(0, _with_asking(opening, self.job), self.job.graph)
         while self.round < settings.rounds and not self._given_up():
             count = min(every - self.round % every, settings.rounds - self.round)
             count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
@@ -236,8 +237,18 @@ class Loop:
 
 def _with_news(block: Rounds, news: Traffic) -> Rounds:
     """Charge the news of a new stage to the block's last round; it travels by the hub, whatever the slots."""
+    return _with_hub(block, HubTraffic(*(getattr(news, name)[0] for name in HubTraffic._fields)))
+
+
+def _with_asking(opening: Rounds, job: Job) -> Rounds:
+    """Charge what it cost to make the graph, where it was made from the clients' data, to the start."""
+    return opening if job.measured is None else _with_hub(opening, job.measured.sent)
+
+
+def _with_hub(block: Rounds, sent: HubTraffic) -> Rounds:
+    """Add what clients sent to the hub and got from it, `[K]` each, to the block's last round."""
     traffic = dict(block.traffic._asdict())
-    for name in ("up_messages", "up_bytes", "down_messages", "down_bytes"):
+    for name, value in sent._asdict().items():
         traffic[name] = traffic[name].copy()
-        traffic[name][-1] += getattr(news, name)[0]
+        traffic[name][-1] += value
     return block._replace(traffic=Traffic(**traffic))

@@ -294,6 +294,12 @@ GRAPHS = [
     Row("exponential", "coterie.topologies:Exponential", "neighbours at distances 1, 2, 4, 8, ..."),
     Row("edges", "coterie.topologies:Edges", "any graph of yours, from a file NetworkX reads"),
     Row(
+        "similarity",
+        "coterie.similarity:Similarity",
+        "alike clients hear each other: nearest neighbours of small summaries of their data",
+        "Zhao et al., similarity network",
+    ),
+    Row(
         "random-directed",
         "coterie.networks:RandomDirected",
         "every ordered pair has its own probability; links are drawn anew in every step",

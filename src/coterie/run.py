@@ -9,6 +9,7 @@ from coterie.engine import Engine, plan_for
 from coterie.errors import CoterieError
 from coterie.job import Job, precision
 from coterie.loop import Loop, Progress
+from coterie.measured import MeasuredGraph
 from coterie.methods.base import adapted
 from coterie.models.augment import Augment
 from coterie.result import Result
@@ -101,6 +102,8 @@ def execute(
         with folder.lock():
             folder.create(job.config, job.federation)
             if not folder.complete:  # the process that had the lock before may have ended it
+                if job.measured is not None:  # a run goes on with the graph it began with, on whatever machine
+                    job = job.on(MeasuredGraph.of(folder.network(job.measured.arrays())))
                 return _train(job, folder, device, progress, engine)
     return Result.read(folder.path, adapted(job.method, job.task))
 

@@ -4,6 +4,7 @@
     clients.json      names, sizes and labels of the clients, and a fingerprint of their data
     metrics.jsonl     one line an evaluation, every metric of every client; no times, so that runs can be compared
     timing.jsonl      one line an evaluation: seconds so far, and how many of them inside the compiled program
+    network.npz       the graph, where it was made from the clients' data
     graph/            weights over the slots at each evaluation (where the method has any)
     ledger/           messages and bytes per edge and round
     checkpoints/      the last two
@@ -11,8 +12,8 @@
     summary.json      written last: the run is complete
     lock              held by the process that runs (the system lets go of it when that process dies)
 
-What goes into the first six grows while the run goes on, and is only made durable (`sync`) before a checkpoint that
-covers it; whatever is younger than the newest checkpoint is cut off at resume, torn or not.
+Metrics, timing, graph and ledger grow while the run goes on, and are only made durable (`sync`) before a checkpoint
+that covers them; whatever is younger than the newest checkpoint is cut off at resume, torn or not.
 """
 
 import contextlib
@@ -100,15 +101,20 @@ class RunFolder:
         begun = {*FOLDERS, "lock", "clients.json", "clients.json.tmp", "config.toml.tmp"}
         return self.path.is_dir() and all(file.name in begun for file in self.path.iterdir())
 
+    def network(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the graph that was made from the clients' data when the run began; at the beginning, keep this one."""
+        path = self.path / "network.npz"
+        if not path.exists():
+            durable_write(path, _packed(arrays), run=self.path)
+        return _read_arrays(path)
+
     def append(self, file: str, line: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl or timing.jsonl."""
         self._write(self.path / file, json.dumps(line).encode() + b"\n", "ab")
 
     def save_arrays(self, folder: str, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Write the graph or the ledger of the block that ends with round `number`."""
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        self._write(self.path / folder / f"{number:08d}.npz", buffer.getvalue())
+        self._write(self.path / folder / f"{number:08d}.npz", _packed(arrays))
 
     def save_model(self, file: str, data: bytes) -> None:
         """Write a model; all are written again at resume as long as the run is not complete."""
@@ -195,6 +201,12 @@ class RunFolder:
         blocks = [_read_arrays(file) for file in sorted((self.path / "ledger").glob("*.npz"))]
         nobody = np.zeros((len(names), 0), np.int32)
         return Ledger(names, blocks[0].pop("neighbours", nobody) if blocks else nobody, blocks)
+
+
+def _packed(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
