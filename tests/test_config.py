@@ -105,7 +105,11 @@ def test_one_key_of_a_section_leaves_the_rest_of_the_first_experiment_alone():
     assert Experiment.from_dict({"partition": {"name": "iid", "clients": 10}}).partition.name == "iid"
 
 
-@pytest.mark.parametrize("data", [{"name": "planted-groups"}, {"name": "csv", "path": "x.csv", "target": "y"}])
+@pytest.mark.parametrize(
+    "data",
+    [{"name": "csv", "path": "x.csv", "target": "y"}]
+    + [{"name": name} for name in ("planted-groups", "covtype", "a9a", "human-activity")],
+)
 @pytest.mark.parametrize("partition", [{}, {"clients": 5}])
 def test_data_that_say_whose_sample_it_is_are_divided_so(data, partition):
     assert Experiment.from_dict({"data": data, "partition": partition}).partition.name == "natural"

@@ -42,6 +42,27 @@ class TestHierarchicalLinear:
         assert abs(truth.clusters.var() - 4) < 4 * 4 * np.sqrt(2 / truth.clusters.size)
         assert not truth.centre.any()
 
+    def test_planted_coefficients(self):
+        """Without variance within clusters, the clients of a cluster share their coefficients to the last bit."""
+        truth = HierarchicalLinear(clusters=3, clients_per_cluster=4, within=0).truth()
+        clients = truth.clients.reshape(3, 4, -1)
+        assert np.array_equal(clients, np.repeat(truth.clusters[:, None], 4, axis=1))
+        assert not np.array_equal(truth.clusters[0], truth.clusters[1])
+
+    def test_logistic_targets_follow_their_law(self):
+        """Of 40,000 samples, as many are 1 as their chances add up to, over all and where the chance is small."""
+        spec = HierarchicalLinear(
+            clusters=2, clients_per_cluster=1, dimension=3, within=0, train_size=20_000, logistic=True, seed=3
+        )
+        federation = load(spec)
+        assert (federation.kind, federation.classes) == ("classification", 2)
+        assert federation.groups.tolist() == [0, 1]
+        score = np.einsum("knd,kd->kn", federation.train.x, spec.truth().clients)
+        chance = 1 / (1 + np.exp(-score))
+        for rows in (chance >= 0, chance < 0.2, chance > 0.7):
+            spread = np.sqrt(np.sum(chance[rows] * (1 - chance[rows])))
+            assert abs(federation.train.y[rows].sum() - chance[rows].sum()) < 4 * spread
+
     def test_error_of_training_alone_is_the_papers(self):
         """Minimum-norm least squares with m = 10 < d = 20: squared error (2 * 20) / 2 + 10 / 9 = 21.11 in the mean.
 

@@ -150,7 +150,7 @@ class Experiment:
 def _natural_partition(data: str) -> dict[str, Any]:
     """Data that say whose sample it is are taken as they are, unless a partition is asked for."""
     target = registry.find("datasets", data).target
-    owned = ("synthetic:", "files:Csv", "files:Parquet", ":Shakespeare", "studies:")
+    owned = ("synthetic:", "files:Csv", "files:Parquet", ":Shakespeare", "studies:", ":Covtype", ":A9a", "activity:")
     return {"partition": {"name": "natural"}} if any(mark in target for mark in owned) else {}
 
 

@@ -171,7 +171,7 @@ DATASETS = [
     Row(
         "hierarchical-linear",
         "coterie.data.synthetic:HierarchicalLinear",
-        "regression: clients in clusters around a common centre",
+        "linear or logistic regression: clients in clusters around a common centre",
         "Lyu et al. 2022, section 5",
     ),
     Row("planted-groups", "coterie.data.synthetic:PlantedGroups", "Gaussian classes; clients of a group share them"),
@@ -199,9 +199,23 @@ DATASETS = [
         "answers to a letter: 34,045 former donors in 2,976 areas of 5 income bands",
         "Karlan and List 2007",
     ),
+    Row(
+        "covtype",
+        "coterie.data.covertype:Covtype",
+        "forest cover types: 581,012 cells by soil type or wilderness area",
+        "Blackard and Dean 1999",
+    ),
+    Row("a9a", "coterie.data.libsvm:A9a", "census incomes: 48,842 people by occupation or the like", "Platt 1998"),
+    Row(
+        "human-activity",
+        "coterie.data.activity:HumanActivity",
+        "12 activities from a phone's accelerometer, 30 people",
+        "Reyes-Ortiz et al. 2016",
+    ),
     Row("npz", "coterie.data.files:Npz", "arrays from a .npz file"),
     Row("csv", "coterie.data.files:Csv", "a CSV table with a column that says whose row it is"),
     Row("parquet", "coterie.data.files:Parquet", "a Parquet table with a column that says whose row it is"),
+    Row("libsvm", "coterie.data.libsvm:Libsvm", "a file in LIBSVM's sparse text format"),
     Row("mnist", "coterie.data.public:Mnist", "28x28 handwritten digits, 70,000 images", "LeCun et al. 1998"),
     Row(
         "fashion-mnist",

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from coterie.errors import CoterieError, StorageError
 
-__all__ = ["Progress", "Remote", "fetch", "folder", "locate"]
+__all__ = ["Progress", "Remote", "fetch", "folder", "locate", "places"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are here and the bytes there are (None if the server does not say)."""
@@ -45,6 +45,11 @@ def folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("coterie"))
+
+
+def places(set_: str) -> tuple[Path, ...]:
+    """Return where the files of a data set are looked for: its own sub-folder, then the folder of public data."""
+    return folder() / set_, folder()
 
 
 def locate(names: Iterable[str], places: Iterable[Path]) -> Path | None:

@@ -16,7 +16,7 @@ from coterie.data.samples import Samples, encode, inputs, numbers
 from coterie.errors import CoterieError
 from coterie.spec import nearest, param, spec
 
-__all__ = ["Csv", "Npz", "Parquet"]
+__all__ = ["Csv", "Npz", "Parquet", "existing"]
 
 WORDS = {
     "train": ("train", "training"),
@@ -42,7 +42,7 @@ class Npz:
 
     def load(self) -> Samples:
         """Read the arrays."""
-        path = _existing(self.path)
+        path = existing(self.path)
         arrays = dict(read_npz(path))
         layout = ("x_train", "y_train", "x_test", "y_test") if "x_train" in arrays else ("x", "y")
         for name in layout:
@@ -122,7 +122,7 @@ class Table(abc.ABC):
         column, of all rows, since which rows are trained on is not known yet. A constant column becomes 0. Targets and
         one-hot columns are not touched.
         """
-        path = _existing(self.path)
+        path = existing(self.path)
         table = self._read(path)
         if len(table) == 0:
             raise CoterieError(f"{path} has no rows")
@@ -227,10 +227,11 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _existing(name: str) -> Path:
+def existing(name: str, field: str = "path") -> Path:
+    """Return the path of a file that is there, or raise the sentence that names the field."""
     path = Path(name).expanduser()
     if not path.is_file():
-        raise CoterieError(f"path: there is no file {path}" if not path.exists() else f"path: {path} is not a file")
+        raise CoterieError(f"{field}: {path} is not a file" if path.exists() else f"{field}: there is no file {path}")
     return path
 
 

@@ -1,5 +1,6 @@
 """Readers of the files public data come in: idx, CIFAR's binary records, npz, xz. None runs code (no pickle)."""
 
+import bz2
 import gzip
 import io
 import lzma
@@ -19,13 +20,16 @@ BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfi
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file, unpacked if its name ends in .gz or .xz."""
+    """Read a file, unpacked if its name ends in .gz, .xz or .bz2."""
     try:
         if path.suffix == ".xz":
             with lzma.open(path) as file:
                 return file.read()
         if path.suffix == ".gz":
             with gzip.open(path) as file:
+                return file.read()
+        if path.suffix == ".bz2":
+            with bz2.open(path) as file:
                 return file.read()
         return path.read_bytes()
     except FileNotFoundError:

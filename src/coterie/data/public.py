@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.data import text
-from coterie.data.download import Remote, fetch, folder, locate
+from coterie.data.download import Remote, fetch, folder, locate, places
 from coterie.data.formats import BROKEN, channel_statistics, read_bytes, read_cifar, read_idx, read_npz
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
@@ -85,10 +85,6 @@ SHAKESPEARE = Remote(
 DEBIAN_FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 
-def _places(set_: str) -> tuple[Path, ...]:
-    return folder() / set_, folder()
-
-
 def _idx_pair(remotes: Sequence[Remote], *more: Path) -> list[np.ndarray]:
     """Read four idx files: training images and labels, test images and labels."""
     arrays = []
@@ -128,7 +124,7 @@ class Mnist:
 
     def load(self) -> Samples:
         """Read the images."""
-        packed = locate(["mnist.npz.xz", "mnist.npz"], _places("mnist"))
+        packed = locate(["mnist.npz.xz", "mnist.npz"], places("mnist"))
         if packed is None:
             return _grey(_idx_pair(MNIST), 10, "MNIST digits", mean=(0.1307,), std=(0.3081,))
         arrays = read_npz(packed)
@@ -193,8 +189,8 @@ class Cifar100:
 
 def _cifar(remote: Remote, unpacked: str) -> Path:
     """Find the binary archive or the folder it unpacks to, or download the archive."""
-    there = next((place / unpacked for place in _places(remote.set) if (place / unpacked).is_dir()), None)
-    return there or locate([remote.name], _places(remote.set)) or fetch(remote)
+    there = next((place / unpacked for place in places(remote.set) if (place / unpacked).is_dir()), None)
+    return there or locate([remote.name], places(remote.set)) or fetch(remote)
 
 
 @spec
@@ -210,8 +206,8 @@ class Emnist:
         classes = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}[self.split]
         parts = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
         names = [f"emnist-{self.split}-{part}-ubyte.gz" for part in parts]
-        places = (*_places("emnist"), folder() / "emnist" / "gzip", folder() / "gzip")
-        paths = [locate([name], places) for name in names]
+        where = (*places("emnist"), folder() / "emnist" / "gzip", folder() / "gzip")
+        paths = [locate([name], where) for name in names]
         found = [path for path in paths if path is not None]
         if len(found) == len(names):
             arrays = [read_idx(read_bytes(path), str(path)) for path in found]
@@ -253,16 +249,16 @@ class Shakespeare:
 
     def load(self) -> Samples:
         """Read the text."""
-        places = (*_places("shakespeare"), folder() / "text")
-        table = locate(["shakespeare_by_speaker.csv.xz", "shakespeare_by_speaker.csv"], places)
+        where = (*places("shakespeare"), folder() / "text")
+        table = locate(["shakespeare_by_speaker.csv.xz", "shakespeare_by_speaker.csv"], where)
         if self.source == "plays" and table is None:
             raise CoterieError(
-                f"the plays are not here: put shakespeare_by_speaker.csv.xz into {places[0]}, or use source = 'excerpt'"
+                f"the plays are not here: put shakespeare_by_speaker.csv.xz into {where[0]}, or use source = 'excerpt'"
             )
         if table is not None and self.source != "excerpt":
             said, about = text.plays_by_speaker(table), "Shakespeare's plays by role"
         else:
-            path = locate([SHAKESPEARE.name, f"{SHAKESPEARE.name}.xz"], places) or fetch(SHAKESPEARE)
+            path = locate([SHAKESPEARE.name, f"{SHAKESPEARE.name}.xz"], where) or fetch(SHAKESPEARE)
             said, about = text.speeches(text.read_text(path)), "Shakespeare (excerpt) by speaker"
         x, y, owner = text.windows(said, self.length)
         return Samples(x=x, y=y, kind="next-character", classes=len(text.ALPHABET), owner=owner, about=about)

@@ -1,4 +1,4 @@
-"""Federations whose truth is known: clients in clusters for regression, planted groups for classification."""
+"""Federations whose truth is known: regressions of clients in clusters, Gaussian classes of planted groups."""
 
 from typing import NamedTuple
 
@@ -21,11 +21,13 @@ class Truth(NamedTuple):
 
 @spec
 class HierarchicalLinear:
-    """Linear regressions of clients in clusters (Lyu, Hanzely and Kolar 2022, section 5 and Table 1).
+    """Linear or logistic regressions of clients in clusters (Lyu, Hanzely and Kolar 2022, section 5 and Table 1).
 
     With theta the common centre (zero): a cluster's centre is w_j ~ N(theta, between), a client's coefficients
     theta_i ~ N(w_j, within), its inputs X ~ N(0, 1) and its targets y ~ N(X theta_i, noise); `between`, `within` and
-    `noise` are variances. Clients are named "cluster-3/client-7", and the cluster is the group.
+    `noise` are variances. With `within = 0` the clients of a cluster share their coefficients exactly. With `logistic`
+    the target is 1 with chance 1 / (1 + exp(-X theta_i)), else 0. Clients are named "cluster-3/client-7", and the
+    cluster is the group.
     """
 
     clusters: int = param(20, "number of clusters", at_least=1)
@@ -36,7 +38,8 @@ class HierarchicalLinear:
     test_size: int = param(50, "test samples of a client", at_least=1)
     between: float = param(1.0, "variance of the clusters' centres", at_least=0)
     within: float = param(1.0, "variance of the clients in a cluster", at_least=0)
-    noise: float = param(1.0, "variance of the targets", at_least=0)
+    noise: float = param(1.0, "variance of the targets; not used if logistic", at_least=0)
+    logistic: bool = param(False, "targets are two classes instead of numbers")
     seed: int = param(0, "seed of the generator", at_least=0)
 
     def truth(self, seed: int | None = None) -> Truth:
@@ -54,17 +57,24 @@ class HierarchicalLinear:
         rng = np.random.default_rng([self.seed, 1])
         size = self.train_size + self.validation_size + self.test_size
         x = rng.standard_normal((len(theta), size, self.dimension))
-        y = np.einsum("knd,kd->kn", x, theta) + np.sqrt(self.noise) * rng.standard_normal((len(theta), size))
+        y = np.einsum("knd,kd->kn", x, theta)
+        if self.logistic:
+            from scipy.special import expit
+
+            y = rng.random(y.shape) < expit(y)
+        else:
+            y = y + np.sqrt(self.noise) * rng.standard_normal(y.shape)
+        law = "logistic" if self.logistic else "linear"
         names = [f"cluster-{j}/client-{i}" for j in range(self.clusters) for i in range(self.clients_per_cluster)]
         return Samples(
             x=x.reshape(-1, self.dimension).astype(np.float32),
-            y=y.reshape(-1).astype(np.float32),
-            kind="regression",
-            classes=1,
+            y=y.reshape(-1).astype(np.int32 if self.logistic else np.float32),
+            kind="classification" if self.logistic else "regression",
+            classes=2 if self.logistic else 1,
             owner=np.repeat(names, size),
             ready=_marks(len(names), self.train_size, self.validation_size, self.test_size),
             group={name: i // self.clients_per_cluster for i, name in enumerate(names)},
-            about=f"hierarchical linear model, {self.clusters} clusters, {self.dimension} coefficients",
+            about=f"hierarchical {law} model, {self.clusters} clusters, {self.dimension} coefficients",
         )
 
 
