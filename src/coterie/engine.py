@@ -19,6 +19,7 @@ from coterie.evaluate import BATCH, evaluate
 from coterie.graph import Graph
 from coterie.methods.base import Info, Method, adapted, at_round
 from coterie.peers.base import Arrivals, Traffic, on_host
+from coterie.peers.compression import Coder
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 from coterie.runtime import Device
@@ -36,6 +37,13 @@ class Rounds(NamedTuple):
     traffic: Traffic
     weights: np.ndarray | None
     counts: dict[str, np.ndarray] | None = None
+
+
+class Coded(NamedTuple):
+    """The state of a run with a codec: the method's, and what the codec remembers."""
+
+    method: Any
+    memory: Any
 
 
 class Engine:
@@ -98,6 +106,7 @@ class Training:
         weights: `[K, D]` mixing weights of the graph.
         seed: everything random is drawn from (seed, round, client id).
         ids: the id of the client in each row of the federation; default 0, 1, 2, ...
+        codec: how messages are squeezed; None sends them as they are. What it remembers is then part of the state.
     """
 
     def __init__(
@@ -108,8 +117,9 @@ class Training:
         weights: np.ndarray,
         seed: int,
         ids: np.ndarray | None = None,
+        codec: Any = None,
     ):
-        self.engine, self.task, self.method = engine, adapted(method, engine.task), method
+        self.engine, self.task, self.method, self.codec = engine, adapted(method, engine.task), method, codec
         self._ids = ids
         self._use(graph, weights)
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
@@ -128,26 +138,64 @@ class Training:
 
         state, traffic = self._call(program, "init", self._init_key, arrivals)
         zero = np.zeros((1, self.engine.size))
+        state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
         return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
         """Run rounds `first`, ..., `first + rounds - 1` (counted from 1) as one program; `state` is used up."""
 
-        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any) -> Any:
+        def program(
+            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
+        ) -> Any:
             def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
                 number, arrivals = inputs
-                peers = LocalPeers(tables, self.engine.plan, arrivals)
-                now = at_round(method, number)
-                state, info = now.round(self.task, state, peers, clients, jax.random.fold_in(key, number))
-                return state, (info, peers.traffic())
+                return self._round(method, tables, clients, key, state, number, arrivals, codec)
 
             return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
-        extra = (self._round_key, state, jnp.int32(first), arrivals)
+        extra = (self._round_key, state, jnp.int32(first), arrivals, self.codec)
         state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
         weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
         counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
         return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
+
+    def _round(
+        self,
+        method: Method,
+        tables: Any,
+        clients: Clients,
+        key: Any,
+        state: Any,
+        number: Any,
+        arrivals: Any,
+        codec: Any,
+    ) -> tuple[Any, tuple[Info, Traffic]]:
+        """Trace one round; returns the state after it, what a person wants to see of it, and what it sent."""
+        now, round_key = at_round(method, number), jax.random.fold_in(key, number)
+        if codec is None:
+            peers = LocalPeers(tables, self.engine.plan, arrivals)
+            state, info = now.round(self.task, state, peers, clients, round_key)
+            return state, (info, peers.traffic())
+        coder = Coder(at_round(codec, number), round_key, state.memory, self.engine.plan.mode == "exact")
+        peers = LocalPeers(tables, self.engine.plan, arrivals, coder)
+        inner, info = now.round(self.task, state.method, peers, clients, round_key)
+        return Coded(inner, peers.memory), (info, peers.traffic())
+
+    def _nothing_remembered(self, state: Any) -> dict:
+        """Return what the codec remembers before the first round of a stage: it begins anew, with whole messages.
+
+        Which verbs a round calls is found out by tracing one.
+        """
+
+        def trial(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Any:
+            return self._round(method, tables, clients, key, Coded(state, None), 1, None, codec)[0].memory
+
+        inputs = (self.method, self._tables, self.engine.clients, self._round_key, state, self.codec)
+        return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(trial, *inputs))
+
+    def inner(self, state: Any) -> Any:
+        """Return the method's own part of a state."""
+        return state if self.codec is None else state.method
 
     def rounds_to_stage(self, first: int, rounds: int) -> int:
         """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
@@ -168,11 +216,12 @@ class Training:
             kept, _ = peers.share(method.keep(state, tables.present, peers.clients), certain=True)
             return kept, peers.traffic()
 
-        kept, traffic = self._call(program, ("keep", number), state)
+        kept, traffic = self._call(program, ("keep", number), self.inner(state))
         graph, slots = self.graph.keep(np.asarray(kept))
         rows = slots if self._ids is None else slots[self._ids]
-        state = self.method.narrow(state, slot_taker(rows))  # type: ignore[attr-defined]
+        narrow = self.method.narrow(self.inner(state), slot_taker(rows))  # type: ignore[attr-defined]
         self._use(graph, np.zeros(graph.neighbours.shape))
+        state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
         return self.engine.place(state), jax.tree.map(lambda a: a[None], on_host(traffic))
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
@@ -186,7 +235,7 @@ class Training:
                 found["untuned"] = evaluate(self.task, peers, before, clients)["test"]
             return found
 
-        found = self._call(program, "evaluate", self._tune_key, state, jnp.int32(number))
+        found = self._call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
             f"{split}_{name}": np.asarray(values)
             for split, metrics in found.items()
@@ -199,7 +248,7 @@ class Training:
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, LocalPeers(tables, self.engine.plan), clients, key, state, number)[0]
 
-        return self._call(program, "models", self._tune_key, state, jnp.int32(number))
+        return self._call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
 
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""

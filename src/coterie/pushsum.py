@@ -112,10 +112,14 @@ def _split(peers: Peers, mass: Mass, to: jax.Array) -> tuple[Mass, jax.Array, ja
     to = to & peers.tables.listening
     parts = 1 + to.sum(1)
     share = jax.tree.map(lambda a: a / _column(parts, a), mass)
-    received, arrived, acked = peers.push(share, to)
+    told = peers.squeeze(share)
+    received, arrived, acked = peers.push(told, to)
     kept = 1 + (to & ~acked).sum(1)
     # A product that is added to something: sealed, so that its last bit does not depend on where clients live.
     own = peers.seal(jax.tree.map(lambda a: _column(kept, a) * a, share))
+    if told.vector is not None:  # what a codec took off the parts that arrived stays here, too
+        taken, reached = tree.minus(share, told.value), (to & acked).sum(1)
+        own = tree.plus(own, peers.seal(jax.tree.map(lambda a: _column(reached, a) * a, taken)))
     return tree.plus(own, received), arrived, to & acked
 
 

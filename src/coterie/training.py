@@ -5,9 +5,8 @@ in batches of at most 10 make 7 steps of 8 or 9 (six tens and a noisy pair would
 `steps` counts minibatches drawn with replacement instead.
 """
 
-import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +14,11 @@ import optax
 from jax import lax
 
 from coterie.clients import Split
-from coterie.methods.base import is_off
 from coterie.spec import param, spec
 from coterie.task import Task, Variables
+from coterie.traced import changed, is_off
 
 __all__ = ["LocalSGD", "Trained", "changed"]
-
-T = TypeVar("T")
 
 
 class Trained(NamedTuple):
@@ -140,11 +137,3 @@ class LocalSGD:
             return jnp.arange(n) % jnp.maximum(count, 1), jnp.arange(n) < count, step_key
         indices = jax.random.randint(draw_key, (self.batch_size,), 0, count)
         return indices, jnp.ones(self.batch_size, bool), step_key
-
-
-def changed(method: T, **values: Any) -> T:
-    """Return a method with other values, past its checks: a value may be traced."""
-    other = copy.copy(method)
-    for name, value in values.items():
-        object.__setattr__(other, name, value)
-    return other

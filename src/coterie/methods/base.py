@@ -9,18 +9,15 @@ Every array has the clients that live here as its first axis. The real-valued hy
 another learning rate needs no new compilation; one that is exactly zero is switched off and costs nothing.
 """
 
-import dataclasses
-import typing
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax
 
 from coterie.clients import Clients
-from coterie.spec import spec
+from coterie.traced import at_round, is_off, traced
 
 __all__ = ["Info", "Method", "adapted", "at_round", "is_off", "method"]
 
-T = TypeVar("T")
 Topology = Literal["none", "hub", "graph"]
 
 
@@ -47,42 +44,9 @@ class Method(Protocol):
         """Return each client's personal model."""
 
 
-def is_off(value: Any) -> bool:
-    """Whether a hyper-parameter is absent: zeros are never traced, so this can be asked while tracing."""
-    return isinstance(value, int | float) and value == 0
-
-
 def adapted(method: Any, task: Any) -> Any:
     """Return what a client learns with this method: most take the task as it is, one may want an ensemble of it."""
     return method.adapt(task) if hasattr(method, "adapt") else task
 
 
-def at_round(method: T, number: Any) -> T:
-    """Return a method as it is in round `number`, counted from 1: its learning rate may have been annealed."""
-    return method.at_round(number) if hasattr(method, "at_round") else method
-
-
-@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
-def method(cls: type[T]) -> type[T]:
-    """Make a method of a class: a `spec` whose real-valued, non-zero fields are leaves of a JAX pytree."""
-    cls = spec(cls)
-    fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
-    static = {f.name for f in dataclasses.fields(cls) if f.metadata.get("static")}  # type: ignore[arg-type]
-    real = [name for name in fields if float in (hints[name], *typing.get_args(hints[name])) and name not in static]
-
-    def flatten(value: Any) -> tuple[list, tuple]:
-        chosen = {name: getattr(value, name) for name in real}
-        traced = [name for name, v in chosen.items() if not is_off(v) and not isinstance(v, str | tuple)]
-        rest = tuple((name, getattr(value, name)) for name in fields if name not in traced)
-        return [getattr(value, name) for name in traced], (tuple(traced), rest)
-
-    def unflatten(structure: tuple, leaves: list) -> Any:
-        traced, rest = structure
-        value = object.__new__(cls)  # past the checks: a leaf may be a tracer
-        for name, leaf in [*zip(traced, leaves, strict=True), *rest]:
-            object.__setattr__(value, name, leaf)
-        return value
-
-    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
-    return cls
+method = traced  # a method is a spec that enters compiled programs

@@ -64,6 +64,7 @@ class HubSGD(LocalSGD):
             chosen, self.participants(peers), train, (variables, loss), variables, clients.train, peers.keys(train_key)
         )
         weight = jnp.where(chosen, clients.train.count, 0).astype(task.dtype)
-        shared, arrived = peers.mean(task.shared(trained.params), weight)  # w <- sum_k (n_k / n) w_k
-        shared = tree.where(arrived, shared, task.shared(variables.params))  # who missed it keeps the old copy
+        before = task.shared(variables.params)
+        shared, arrived = peers.mean(task.shared(trained.params), weight, since=before)  # w <- sum_k (n_k / n) w_k
+        shared = tree.where(arrived, shared, before)  # who missed it keeps the old copy
         return Variables(task.join(shared, trained.params), trained.statistics), loss, chosen

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.peers.frame import frame_bytes
+from coterie.peers.compression import Coder, Memory, Told, unpacked
+from coterie.peers.frame import HEADER, frame_bytes
 from coterie.peers.records import Arrivals, Centres, Tables, Traffic, nothing_sent, on_host
 
 __all__ = ["Arrivals", "Centres", "Peers", "Tables", "Traffic", "blend", "on_host"]
@@ -27,13 +28,14 @@ Tree = Any
 class Peers(abc.ABC):
     """The clients that live here, and the verbs that reach the others."""
 
-    def __init__(self, tables: Tables, clients: int):
+    def __init__(self, tables: Tables, clients: int, coder: Coder | None = None):
         self.ids, self.neighbours, self.present = tables.ids, tables.neighbours, tables.present
         self.weights = tables.weights
         self.tables = tables
         self.clients = clients
         self._tick: Any = 0
         self._traffic = nothing_sent(tables)
+        self._coder = coder
 
     # -- what happens here ------------------------------------------------------------------------------------
 
@@ -94,30 +96,53 @@ class Peers(abc.ABC):
 
     def loop(self, times: int, body: Callable[[jax.Array, Tree], Tree], start: Tree) -> Tree:
         """Run `body(step, value)` so many times; verbs inside it are counted."""
+        part = self._part("loop", lambda step, value: body(step, value))
+        if self._coder is not None and self._coder.finding_out:
+            return part(jnp.int32(0), start)
 
         def counted(step: jax.Array, carry: tuple) -> tuple:
-            value, self._tick, self._traffic = carry
-            value = body(step, value)
-            return value, jnp.asarray(self._tick, jnp.int32), self._traffic
+            value, *self._held = carry
+            value = part(step, value)
+            return value, *self._held
 
-        carry = (start, jnp.asarray(self._tick, jnp.int32), self._traffic)
-        value, self._tick, self._traffic = lax.fori_loop(0, times, counted, carry)
+        value, *self._held = lax.fori_loop(0, times, counted, (start, *self._held))
         return value
 
     def choose(self, flag: jax.Array, yes: Callable[[Tree], Tree], no: Callable[[Tree], Tree], value: Tree) -> Tree:
         """Run `yes(value)` or `no(value)`; `flag []` must be the same everywhere. Only what runs is counted."""
+        parts = [self._part(name, branch) for name, branch in (("yes", yes), ("no", no))]
+        if self._coder is not None and self._coder.finding_out:
+            return [part(value) for part in parts][0]
 
-        def counted(branch: Callable[[Tree], Tree]) -> Callable[[tuple], tuple]:
+        def counted(part: Callable[[Tree], Tree]) -> Callable[[tuple], tuple]:
             def run(carry: tuple) -> tuple:
-                value, self._tick, self._traffic = carry
-                value = branch(value)
-                return value, jnp.asarray(self._tick, jnp.int32), self._traffic
+                value, *self._held = carry
+                value = part(value)
+                return value, *self._held
 
             return run
 
-        carry = (value, jnp.asarray(self._tick, jnp.int32), self._traffic)
-        value, self._tick, self._traffic = lax.cond(flag, counted(yes), counted(no), carry)
+        value, *self._held = lax.cond(flag, counted(parts[0]), counted(parts[1]), (value, *self._held))
         return value
+
+    def _part(self, name: str, body: Callable[..., Tree]) -> Callable[..., Tree]:
+        """Let the codec know a part of a round by name, however often it is traced."""
+        if self._coder is None:
+            return body
+        place, coder = f"{self._coder.next_name()}{name}", self._coder
+        return lambda *values: coder.within(place, lambda: body(*values))
+
+    @property
+    def _held(self) -> list:
+        """What verbs leave behind, and a loop carries: the exchanges so far, what was sent, what the codec remembers."""
+        memory = {} if self._coder is None else self._coder.memory
+        return [jnp.asarray(self._tick, jnp.int32), self._traffic, memory]
+
+    @_held.setter
+    def _held(self, values: list) -> None:
+        self._tick, self._traffic, memory = values
+        if self._coder is not None:
+            self._coder.memory = memory
 
     # -- the verbs --------------------------------------------------------------------------------------------
 
@@ -130,9 +155,11 @@ class Peers(abc.ABC):
 
     @abc.abstractmethod
     def push(
-        self, x: Tree, to: jax.Array | None = None, weights: jax.Array | None = None
+        self, x: Tree | Told, to: jax.Array | None = None, weights: jax.Array | None = None
     ) -> tuple[Tree, jax.Array, jax.Array]:
         """Send `x` (already divided by its sender) to one's listeners, or those where `to [C, L]` is true.
+
+        A codec may take something off it: who must keep what was taken squeezes first, and pushes what that gave.
 
         Returns the sum of what arrived `[C, ...]`, weighed by its receiver where `weights [C, D]` are given,
         `arrived [C, D]` and `acked [C, L]`: what was not acknowledged stays with its sender, so that push-sum loses no
@@ -151,8 +178,13 @@ class Peers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def mean(self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None) -> tuple[Tree, jax.Array]:
+    def mean(
+        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None, since: Tree = None
+    ) -> tuple[Tree, jax.Array]:
         """Average over all clients with `weight [C] > 0`, or over those of one's group: `groups = (label [C], count)`.
+
+        `since` is the mean that this verb gave in the round before (at first, what all clients begin with alike): a
+        codec then squeezes what changed since.
 
         Priced as with a hub: one message up and one down for each client that takes part (one that does not fetches
         the mean when it next does); groups cost a label up from everyone. Returns the mean `[C, ...]` and
@@ -187,6 +219,86 @@ class Peers(abc.ABC):
         What must arrive (who keeps whom in a new stage) is `certain`: a carrier repeats it until it has.
         """
 
+    @abc.abstractmethod
+    def hub(self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree) -> tuple:
+        """Let the hub compute `fn(x [K, ...], arrived [K], memory) -> (answers [K, ...], memory)`, in id order.
+
+        Everyone sends `x` (a gradient, a change: a codec may hold back a part of it for the next time) and gets its
+        row of the answers. `memory` is the hub's own and has no client axis; other processes carry it along without
+        meaning. Where nothing arrived, `x` is zero at the hub. Returns the answers `[C, ...]` (zero where they did not
+        arrive), `arrived [C]` and the memory.
+        """
+
+    # -- codecs -----------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> Memory:
+        """What the codec remembers for the next round."""
+        return {} if self._coder is None else self._coder.memory
+
+    def squeeze(self, x: Tree) -> Told:
+        """Return what a codec makes of `x [C, ...]` before it is pushed: its sender keeps the difference."""
+        return self._tell(x, "reduce")
+
+    def _tell(
+        self,
+        x: Tree,
+        way: str,
+        active: jax.Array | None = None,
+        others: tuple[int, ...] | None = None,
+        since: Tree = None,
+    ) -> Told:
+        """Squeeze what the clients (or those where `active [C]`) say of `x`; see `peers/compression.py` for the ways.
+
+        Args:
+            x: `[C, ...]`.
+            way: reduce, update or mirror.
+            active: who says something at all.
+            others: the leading axes of what this process holds of the others; None where all live here.
+            since: what an update counts from; default zero.
+        """
+        vector, rest, join = unpacked(x)
+        coder = self._coder
+        if coder is None or vector is None:
+            return Told(x, message_bytes(x))
+        # A client that has diverged says what it said before: nothing that is not finite is coded.
+        active = jnp.ones(self.ids.shape[0], bool) if active is None else active
+        active = active & jnp.isfinite(vector).all(1)
+        name = coder.site(self.ids.shape[0], vector, others if way == "mirror" else None)
+        site, keys = coder.memory[name], coder.keys(name, self._tick, self.ids)
+        mask = active[:, None]
+        whole = jnp.zeros_like(active)
+        start = site.held if way == "mirror" else jnp.zeros_like(vector) if since is None else unpacked(since)[0]
+        change = jnp.where(mask, vector - start, 0)
+        if way == "update":
+            asked = change + jnp.where(mask, site.error, 0) if site.error.shape[1] else change
+            sent = self.seal(jnp.where(mask, coder.reduce(asked, keys), 0))
+            if site.error.shape[1]:
+                site = site._replace(error=jnp.where(mask, asked - sent, site.error))
+            value = sent
+        elif way == "mirror":
+            whole = active & ~site.begun
+            sent = jnp.where(whole[:, None], vector, self.seal(jnp.where(mask, coder.reduce(change, keys), 0)))
+            value = jnp.where(whole[:, None], vector, site.held + sent)
+            site = site._replace(held=value, begun=site.begun | active)
+        else:
+            value = sent = self.seal(coder.reduce(change, keys))
+        coder.memory = coder.memory | {name: site}
+        size = message_bytes(rest) + coder.bytes(sent, whole)
+        return Told(join(value, rest), size, sent, whole, rest, join, name)
+
+    def _hub_holds(self, told: Told, since: Tree, change: jax.Array, mass: jax.Array) -> jax.Array:
+        """Add the mean change `[1, d]` to what the hub holds, and remember that; returns it, `[1, d]`."""
+        coder = self._coder
+        assert coder is not None
+        site = coder.memory[told.site]
+        first = unpacked(since)[0]
+        held = jnp.where(site.begun[0], site.held[0], first[0])
+        held = jnp.where(mass[0] > 0, held + change[0], held)
+        new = site._replace(held=jnp.broadcast_to(held, site.held.shape), begun=jnp.ones_like(site.begun))
+        coder.memory = coder.memory | {told.site: new}
+        return held[None]
+
     # -- the ledger -------------------------------------------------------------------------------------------
 
     def traffic(self) -> Traffic:
@@ -197,26 +309,32 @@ class Peers(abc.ABC):
         tick, self._tick = self._tick, self._tick + 1
         return tick
 
-    def _charge(self, link: str, messages: jax.Array, size: int) -> None:
-        """Add `messages` (0 or 1 each) of `size` bytes on a link: heard, told, up or down."""
+    def _charge(self, link: str, messages: jax.Array, size: Any) -> None:
+        """Add `messages` (0 or 1 each) of `size` bytes (one number, or one each) on a link: heard, told, up or down."""
         sent = messages.astype(jnp.uint32)
         count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
-        low = words[..., 0] + sent * jnp.uint32(size)
+        low = words[..., 0] + sent * jnp.asarray(size, jnp.uint32)
         high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than its part went past the word
         new = {f"{link}_messages": count + sent, f"{link}_bytes": jnp.stack([low, high], -1)}
         self._traffic = self._traffic._replace(**new)
 
-    def _charge_mean(self, x: Tree, weight: jax.Array, label: jax.Array | None) -> None:
+    def _charge_mean(self, x: Tree, weight: jax.Array, label: jax.Array | None, told: Told) -> None:
         # Up go the value and its weight; down come the mean and the weight behind it.
-        self._charge("up", weight > 0, message_bytes((x, weight)))
+        self._charge("up", weight > 0, told.size + message_bytes(weight) - HEADER)
         self._charge("down", weight > 0, message_bytes((x, weight)))
         if label is not None:
             self._charge("up", jnp.ones_like(weight, bool), message_bytes(label))
 
-    def _charge_centres(self, x: Tree, weight: jax.Array, across: jax.Array | None) -> None:
-        told = (x, weight) if across is None else (x, weight, across)
-        self._charge("up", weight > 0, message_bytes((told, jnp.zeros(weight.shape, jnp.int32))))
+    def _charge_centres(self, x: Tree, weight: jax.Array, across: jax.Array | None, told: Told) -> None:
+        beside = (weight,) if across is None else (weight, across)
+        beside_bytes = message_bytes((beside, jnp.zeros(weight.shape, jnp.int32))) - HEADER
+        self._charge("up", weight > 0, told.size + beside_bytes)
         self._charge("down", weight > 0, message_bytes((x, weight) if across is None else (x, x, weight, across)))
+
+    def _charge_hub(self, told: Told, answers: Tree) -> None:
+        everyone = jnp.ones(self.ids.shape[0], bool)
+        self._charge("up", everyone, told.size)
+        self._charge("down", everyone, message_bytes(answers))
 
     def _charge_most(self, x: Tree) -> None:
         for link in ("up", "down"):

@@ -41,24 +41,33 @@ def frame_bytes(arrays: Sequence[Any]) -> int:
     return HEADER + sum(int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in arrays)
 
 
-def encode(header: Header, arrays: Sequence[np.ndarray]) -> bytes:
-    """Return the frame."""
-    payload = b"".join(np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")).tobytes() for a in arrays)
-    return _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(arrays), len(payload)) + payload
+def encode(header: Header, arrays: Sequence[np.ndarray], coded: bytes = b"", like: Any = None) -> bytes:
+    """Return the frame; `coded` is one array more, which looks like `like` and was encoded by its sender."""
+    payload = b"".join(np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")).tobytes() for a in arrays) + coded
+    layout = arrays if like is None else [*arrays, like]
+    return _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(layout), len(payload)) + payload
 
 
-def decode(frame: bytes, like: Sequence[Any]) -> tuple[Header, list[np.ndarray]] | None:
-    """Return header and arrays, or None for anything but a whole frame of the expected layout."""
+def decode(frame: bytes, like: Sequence[Any], coded: bool = False) -> tuple[Header, list[np.ndarray]] | None:
+    """Return header and arrays, or None for anything but a whole frame of the expected layout.
+
+    With `coded` the last array was encoded by its sender, and its bytes are returned as they came.
+    """
     if len(frame) < HEADER:
         return None
     magic, version, *fields, digest, size = _LAYOUT.unpack(frame[:HEADER])
     if magic != _MAGIC or version != _FORMAT or size != len(frame) - HEADER or digest != layout_digest(like):
         return None
     arrays, offset = [], HEADER
-    for a in like:
+    plain = like[:-1] if coded else like
+    if size < frame_bytes(plain) - HEADER or (not coded and size > frame_bytes(plain) - HEADER):
+        return None
+    for a in plain:
         dtype = np.dtype(a.dtype)
         count = int(np.prod(a.shape))
         values = np.frombuffer(frame, dtype.newbyteorder("<"), count, offset)
         arrays.append(values.astype(dtype).reshape(a.shape))
         offset += count * dtype.itemsize
+    if coded:
+        arrays.append(np.frombuffer(frame, np.uint8, offset=offset))
     return Header(*fields), arrays

@@ -14,6 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
+from coterie.peers.compression import Coder, Told
 
 __all__ = ["LocalPeers", "Plan"]
 
@@ -35,10 +36,17 @@ class LocalPeers(Peers):
         tables: who may talk to whom; `ids` may be any order of 0..K-1.
         plan: how to run.
         arrivals: a recorded loss to repeat in this round; None delivers everything.
+        coder: the codec at work; None sends everything as it is.
     """
 
-    def __init__(self, tables: Tables, plan: Plan = Plan(), arrivals: Arrivals | None = None):  # noqa: B008
-        super().__init__(tables, tables.ids.shape[0])
+    def __init__(
+        self,
+        tables: Tables,
+        plan: Plan = Plan(),  # noqa: B008
+        arrivals: Arrivals | None = None,
+        coder: Coder | None = None,
+    ):
+        super().__init__(tables, tables.ids.shape[0], coder)
         self._plan, self._arrivals = plan, arrivals
         self._exact = plan.mode == "exact"
         self._where = tables.order[tables.neighbours]  # [C, D] rows of the neighbours
@@ -85,18 +93,26 @@ class LocalPeers(Peers):
 
     def mix(self, x: Tree, weights: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Peers.mix`."""
-        self._charge("heard", self.present, message_bytes(x))
+        told = self._tell(self._whole(x), "mirror")
+        self._charge("heard", self.present, self._from_senders(told.size))
         x = self._whole(x)
         sound = self._finite(x)  # what is not finite does not arrive, here as on a network
-        heard = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), x)
+        heard = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), told.value)
         arrived = self._delivered(self._next_exchange()) & sound[self._where]
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         if self._exact or self.clients > DENSE_LIMIT:
             start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
             return fold_slots(self._where.shape[1], self._hear(heard), used, start, self.seal), arrived
-        matrix = self._matrix(kept, used)
+        # What others hold of a client may differ from what it holds itself, if a codec stands between them.
+        matrix = self._matrix(kept if told.vector is None else jnp.zeros_like(kept), used)
         mixed = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), heard)
+        if told.vector is not None:
+            mixed = jax.tree.map(lambda m, a: m + _column(kept, a).astype(a.dtype) * a, mixed, x)
         return jax.tree.map(lambda m, a: jnp.where(_column(sound, a), m, a), mixed, x), arrived
+
+    def _from_senders(self, size: Any) -> Any:
+        """Lay out by slot what each sender's message measures."""
+        return size if isinstance(size, int) else size[self._where]
 
     def _finite(self, x: Tree) -> jax.Array:
         """Say for each client whether all its numbers are finite."""
@@ -108,17 +124,18 @@ class LocalPeers(Peers):
         return lambda k: jax.tree.map(lambda a: a[self._where[:, k]], x)
 
     def push(
-        self, x: Tree, to: jax.Array | None = None, weights: jax.Array | None = None
+        self, x: Tree | Told, to: jax.Array | None = None, weights: jax.Array | None = None
     ) -> tuple[Tree, jax.Array, jax.Array]:
         """See `Peers.push`."""
+        told = x if isinstance(x, Told) else self.squeeze(self._whole(x))
         tick = self._next_exchange()
         to = self.tables.listening if to is None else to & self.tables.listening
         # No client has a listener when all slots are empty; there is then no row to look into.
         sent = self.present & to[self._where, self.tables.back] if to.shape[1] else self.present
-        x = self._whole(x)
+        x = self._whole(told.value)
         sound = self._finite(x)  # what is not finite does not arrive, here as on a network
         arrived = sent & self._delivered(tick) & sound[self._where]
-        self._charge("heard", sent, message_bytes(x))
+        self._charge("heard", sent, self._from_senders(told.size))
         self._charge("told", arrived, message_bytes(()))  # the acknowledgement
         x = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), x)
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
@@ -148,6 +165,8 @@ class LocalPeers(Peers):
 
     def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
         """See `Peers.ask`."""
+        told = self._tell(self._whole(x), "mirror")
+        x, size = told.value, told.size if isinstance(told.size, int) else told.size[:, None]
         arrived = self._delivered(self._next_exchange())
         own = self._whole(own)
 
@@ -158,7 +177,7 @@ class LocalPeers(Peers):
             return jax.tree.map(lambda a: jnp.where(_column(arrived[:, k], a), a, jnp.zeros_like(a)), given)
 
         shape = jax.eval_shape(lambda: self.each(fn, x, own))
-        self._charge("told", self.present, message_bytes(x))
+        self._charge("told", self.present, size)
         self._charge("heard", self.present, message_bytes(shape))
         slots = self._where.shape[1]
         if weights is not None:
@@ -168,16 +187,24 @@ class LocalPeers(Peers):
             return jax.tree.map(lambda a: jnp.zeros((a.shape[0], 0, *a.shape[1:]), a.dtype), shape), arrived
         return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1), lax.map(answers, jnp.arange(slots))), arrived
 
-    def mean(self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None) -> tuple[Tree, jax.Array]:
+    def mean(
+        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None, since: Tree = None
+    ) -> tuple[Tree, jax.Array]:
         """See `Peers.mean`."""
-        tick = self._next_exchange()
         label, count = (None, 1) if groups is None else (groups[0].astype(jnp.int32), groups[1])
-        self._charge_mean(x, weight, label)
+        counts_from = since if groups is None else None
+        told = self._tell(self._whole(x), "mirror" if counts_from is None else "update", weight > 0, since=counts_from)
+        tick = self._next_exchange()
+        self._charge_mean(x, weight, label, told)
         label = jnp.zeros_like(self.ids) if label is None else label
         arrived = jnp.ones(self.clients, bool)
         if self._arrivals is not None:
             weight, arrived = jnp.where(self._arrivals.up[tick], weight, 0), self._arrivals.down[tick]
-        totals, mass = self._averages(x, weight, label, count)
+        if told.vector is None or counts_from is None:
+            totals, mass = self._averages(told.value, weight, label, count)
+        else:
+            (change, rest), mass = self._averages((told.vector, told.rest), weight, label, count)
+            totals = told.join(self._hub_holds(told, counts_from, change, mass), rest)
         arrived = arrived & (mass[label] > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x), arrived
 
@@ -202,7 +229,8 @@ class LocalPeers(Peers):
         certain: bool = False,
     ) -> tuple[Centres, jax.Array]:
         """See `Peers.centres`."""
-        self._charge_centres(x, weight, across)
+        said = self._tell(self._whole(x), "mirror", weight > 0)
+        self._charge_centres(x, weight, across, said)
         label, count = clusters[0].astype(jnp.int32), clusters[1]
         sent = arrived = weight > 0
         if not certain:
@@ -210,7 +238,7 @@ class LocalPeers(Peers):
             if self._arrivals is not None:
                 sent = sent & self._arrivals.up[tick]
                 arrived = sent & self._arrivals.down[tick]
-        told = jax.tree.map(lambda a: jnp.where(_column(sent, a), a, jnp.zeros_like(a)), x)
+        told = jax.tree.map(lambda a: jnp.where(_column(sent, a), a, jnp.zeros_like(a)), said.value)
 
         def average(weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
             totals, mass = self._averages(told, jnp.where(sent, weight, 0), label, count)
@@ -220,6 +248,20 @@ class LocalPeers(Peers):
         near = average(weight, label, count)
         far = (None, None) if across is None else average(across, jnp.zeros_like(label), 1)
         return Centres(*near, *far), arrived
+
+    def hub(self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree) -> tuple:
+        """See `Peers.hub`."""
+        told = self._tell(self._whole(x), "update")
+        tick, everyone = self._next_exchange(), jnp.ones(self.clients, bool)
+        up = down = everyone
+        if self._arrivals is not None:
+            up, down = self._arrivals.up[tick], self._arrivals.down[tick]
+        up = up & self._finite(x)
+        heard = jax.tree.map(lambda a: jnp.where(_column(up, a), a, jnp.zeros_like(a))[self.tables.order], told.value)
+        answers, memory = fn(heard, up[self.tables.order], memory)
+        self._charge_hub(told, answers)
+        answers = jax.tree.map(lambda a: a[self.ids], answers)
+        return jax.tree.map(lambda a: jnp.where(_column(down, a), a, jnp.zeros_like(a)), answers), down, memory
 
     def most(self, x: Tree) -> Tree:
         """See `Peers.most`."""

@@ -15,7 +15,9 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
+from coterie.errors import CoterieError
 from coterie.peers.base import Centres, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
+from coterie.peers.compression import WHOLE, Coder, Told, open_vector, wrap_vector
 from coterie.peers.frame import Header, decode, encode
 
 __all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Carrier", "Delivery", "Frames", "Line", "RemotePeers"]
@@ -26,7 +28,9 @@ HUB = 0xFFFFFFFF  # the hub's place in a frame's header
 ORDINARY, ESSENTIAL, COPY = 0, 1, 2
 
 Frames = dict[tuple[int, int], bytes]  # by (sender, receiver)
-Message = tuple[int, tuple[int, int], list[np.ndarray]]  # kind, (sender, receiver), arrays
+Address = tuple[int, tuple[int, int], tuple[int, ...]]  # kind, (sender, receiver), where in the arrays
+# kind, (sender, receiver), arrays, and one array more that was encoded: its bytes and what it looks like
+Message = tuple[int, tuple[int, int], list[np.ndarray], bytes, Any]
 
 
 class Carrier(Protocol):
@@ -69,17 +73,28 @@ class Line:
         """Send the messages of one exchange and return the frames for receivers living here."""
         number, self.exchange = self.exchange, self.exchange + 1
         frames = {
-            pair: encode(Header(kind, self.run, self.round, number, *pair), arrays) for kind, pair, arrays in messages
+            pair: encode(Header(kind, self.run, self.round, number, *pair), arrays, coded, like)
+            for kind, pair, arrays, coded, like in messages
         }
         return self.carrier.exchange(self.round, number, frames)
 
-    def open(self, frame: bytes | None, like: Sequence[Any]) -> list[np.ndarray] | None:
-        """Check what arrived before a method sees it: whole, of this run and round, finite."""
-        opened = None if frame is None else decode(frame, like)
+    def open(self, frame: bytes | None, like: Sequence[Any], codec: Any = None) -> list[Any] | None:
+        """Check what arrived before a method sees it: whole, of this run and round, finite.
+
+        With a codec the last array was encoded; one more value says whether it came whole.
+        """
+        opened = None if frame is None else decode(frame, like, coded=codec is not None)
         if opened is None or opened[0].run != self.run or opened[0].round != self.round:
             return None
-        floats = [v for v in opened[1] if np.issubdtype(v.dtype, np.floating)]
-        return opened[1] if all(np.isfinite(v).all() for v in floats) else None
+        arrays: list[Any] = opened[1]
+        if codec is not None:
+            data = arrays.pop().tobytes()
+            try:
+                arrays += [open_vector(codec, data, like[-1]), data[:1] == WHOLE]
+            except CoterieError:  # torn on the way: as if it had not arrived
+                return None
+        floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]
+        return arrays if all(np.isfinite(v).all() for v in floats) else None
 
 
 class RemotePeers(Peers):
@@ -90,10 +105,11 @@ class RemotePeers(Peers):
             compiler, which rounds otherwise than the program does).
         clients: the number of all clients.
         line: this process's end of the network.
+        coder: the codec at work; None sends everything as it is.
     """
 
-    def __init__(self, tables: Tables, clients: int, line: Line):
-        super().__init__(tables, clients)
+    def __init__(self, tables: Tables, clients: int, line: Line, coder: Coder | None = None):
+        super().__init__(tables, clients, coder)
         self._host, self._line = line.tables, line
 
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
@@ -104,8 +120,9 @@ class RemotePeers(Peers):
 
     def mix(self, x: Tree, weights: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Peers.mix`."""
-        self._charge("heard", self.present, message_bytes(x))
-        heard, arrived = self._slots(_copies(x, self.tables.listening), self.tables.listening, "listeners")
+        told = self._tell(x, "mirror", others=self.present.shape)
+        heard, arrived, size = self._speak(told, self.tables.listening, "listeners")
+        self._charge("heard", self.present, size)
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
         return self._fold(heard, used, start), arrived
@@ -115,15 +132,16 @@ class RemotePeers(Peers):
         return fold_slots(weights.shape[1], hear, weights, start, self.seal)
 
     def push(
-        self, x: Tree, to: jax.Array | None = None, weights: jax.Array | None = None
+        self, x: Tree | Told, to: jax.Array | None = None, weights: jax.Array | None = None
     ) -> tuple[Tree, jax.Array, jax.Array]:
         """See `Peers.push`. A receiver can only count what arrived; a simulation also counts what was lost."""
         to = self.tables.listening if to is None else to & self.tables.listening
-        heard, arrived = self._slots(_copies(x, to), to, "listeners")
-        self._charge("heard", arrived, message_bytes(x))
+        told = x if isinstance(x, Told) else self.squeeze(x)
+        heard, arrived, size = self._speak(told, to, "listeners")
+        self._charge("heard", arrived, size)
         self._charge("told", arrived, message_bytes(()))
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
-        total = self._fold(heard, used, jax.tree.map(jnp.zeros_like, x))
+        total = self._fold(heard, used, jax.tree.map(jnp.zeros_like, told.value))
         _, acked = self._slots((), arrived, "neighbours", kind=ESSENTIAL)
         return total, arrived, acked
 
@@ -135,7 +153,8 @@ class RemotePeers(Peers):
 
     def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
         """See `Peers.ask`."""
-        questions, asked = self._slots(_copies(x, self.present), self.present, "neighbours")  # [C, L, ...]
+        told = self._tell(x, "mirror", others=self.tables.listening.shape)
+        questions, asked, _ = self._speak(told, self.present, "neighbours")  # [C, L, ...]
 
         here, places = self.tables.listening.shape
         # One flat loop over all questions, as in a simulation: in a loop inside a loop what depends on `own` alone
@@ -144,7 +163,7 @@ class RemotePeers(Peers):
         whose = jnp.repeat(jnp.arange(here), places)
         answers = lax.map(lambda pair: fn(pair[0], jax.tree.map(lambda a: a[pair[1]], own)), (flat, whose))
         answers = jax.tree.map(lambda a: a.reshape(here, places, *a.shape[1:]), answers)
-        self._charge("told", self.present, message_bytes(x))
+        self._charge("told", self.present, told.size if isinstance(told.size, int) else told.size[:, None])
         self._charge("heard", self.present, message_bytes(answers, leading=2))
         heard, arrived = self._slots(answers, asked, "listeners")
         if weights is None:
@@ -152,15 +171,22 @@ class RemotePeers(Peers):
         start = jax.tree.map(lambda a: jnp.zeros((a.shape[0], *a.shape[2:]), a.dtype), heard)
         return self._fold(heard, jnp.where(arrived, weights, 0), start), arrived
 
-    def mean(self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None) -> tuple[Tree, jax.Array]:
+    def mean(
+        self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None, since: Tree = None
+    ) -> tuple[Tree, jax.Array]:
         """See `Peers.mean`: the hub is the first process, and adds in id order."""
         label, count = (None, 1) if groups is None else (groups[0].astype(jnp.int32), groups[1])
-        self._charge_mean(x, weight, label)
+        counts_from = since if groups is None else None
+        way = "mirror" if counts_from is None else "update"
+        told = self._tell(x, way, weight > 0, others=(self.clients,), since=counts_from)
+        self._charge_mean(x, weight, label, told)
         labels = jnp.zeros(self.clients, jnp.int32)
         if label is not None:  # also from those who take no part: they get their group's mean
             labels, _ = self._to_hub(label, jnp.ones_like(weight, bool), kind=ESSENTIAL)
-        (values, weights), took_part = self._to_hub((x, weight), weight > 0)
+        values, weights, took_part = self._report(told, weight, weight > 0)
         totals, mass = fold_clients(values, jnp.where(took_part, weights, 0), labels, count, self.seal)
+        if told.vector is not None and counts_from is not None:
+            totals = told.join(self._hub_holds(told, counts_from, totals[0], mass), totals[1])
         (value, mass), arrived = self._from_hub(jax.tree.map(lambda t: t[labels], (totals, mass)), took_part)
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), value, x), arrived
@@ -174,11 +200,11 @@ class RemotePeers(Peers):
         certain: bool = False,
     ) -> tuple[Centres, jax.Array]:
         """See `Peers.centres`: the hub answers those it heard of, and nobody else."""
-        self._charge_centres(x, weight, across)
+        said = self._tell(x, "mirror", weight > 0, others=(self.clients,))
+        self._charge_centres(x, weight, across, said)
         kind = ESSENTIAL if certain else ORDINARY
         weights = (weight,) if across is None else (weight, across)
-        told, sent = self._to_hub((x, weights, clusters[0].astype(jnp.int32)), weight > 0, kind)
-        values, weights, labels = told
+        values, (weights, labels), sent = self._report(said, (weights, clusters[0].astype(jnp.int32)), weight > 0, kind)
         groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # one's cluster, everybody
         found = []
         for each, (label, count) in zip(weights, groups, strict=False):
@@ -188,6 +214,17 @@ class RemotePeers(Peers):
         back = [jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), mean, x) for mean, _ in found]
         pairs = zip(back, [mass for _, mass in found], strict=True)  # where nothing arrived the weight is 0
         return Centres(*(value for pair in pairs for value in pair)), arrived
+
+    def hub(self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree) -> tuple:
+        """See `Peers.hub`."""
+        everyone = jnp.ones_like(self.ids, bool)
+        told = self._tell(x, "update", others=(self.clients,))
+        values, _, up = self._report(told, (), everyone)
+        heard = values if told.vector is None else told.join(*values)
+        answers, memory = fn(heard, up, memory)
+        self._charge_hub(told, answers)
+        answers, down = self._from_hub(answers, jnp.ones(self.clients, bool))
+        return answers, down, memory
 
     def most(self, x: Tree) -> Tree:
         """See `Peers.most`."""
@@ -206,7 +243,55 @@ class RemotePeers(Peers):
 
     # -- exchanges: one callback each -------------------------------------------------------------------------
 
-    def _slots(self, x: Tree, to: jax.Array, way: str, kind: int = ORDINARY) -> tuple[Tree, jax.Array]:
+    def _speak(self, told: Told, to: jax.Array, way: str) -> tuple[Tree, jax.Array, Any]:
+        """Say something to slots; returns what they said `[C, S, ...]`, `arrived`, and what their messages measure."""
+        if told.vector is None:
+            heard, arrived = self._slots(_copies(told.value, to), to, way)
+            return heard, arrived, told.size
+        coder, mirrored = self._coder, bool(told.site) and self._remembers(told.site)
+        assert coder is not None
+        sent = _copies((told.rest, told.vector), to)
+        whole = _copies(told.whole, to)
+        (rest, vector), arrived, came_whole = self._slots(sent, to, way, ESSENTIAL if mirrored else ORDINARY, whole)
+        flat = coder.bytes(vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1)).reshape(arrived.shape)
+        size = message_bytes(told.rest) + flat
+        if mirrored:
+            vector = self._recall(told.site, vector, came_whole, arrived)
+        return told.join(vector, rest), arrived, size
+
+    def _remembers(self, site: str) -> bool:
+        """Whether the receivers keep what they hold of the sender at this place."""
+        return self._coder is not None and not isinstance(self._coder.memory[site].others, tuple)
+
+    def _recall(self, name: str, vector: jax.Array, whole: jax.Array, arrived: jax.Array) -> jax.Array:
+        """Add what came to what is held of its senders; returns what is held now."""
+        assert self._coder is not None
+        site = self._coder.memory[name]
+        new = jnp.where(whole[..., None], vector, site.others + vector)
+        new = jnp.where(arrived[..., None], new, site.others)
+        self._coder.memory = self._coder.memory | {name: site._replace(others=new)}
+        return new
+
+    def _report(self, told: Told, beside: Tree, active: jax.Array, kind: int = ORDINARY) -> tuple[Tree, Tree, jax.Array]:
+        """Tell the hub something, and exact values beside it; there everyone's are returned, and who was heard.
+
+        What was squeezed as a change comes as (vector, rest), anything else as it was told.
+        """
+        if told.vector is None:
+            (values, beside), heard = self._to_hub((told.value, beside), active, kind)
+            return values, beside, heard
+        mirrored = self._remembers(told.site)
+        kind = ESSENTIAL if mirrored else kind
+        (rest, beside, vector), heard, came_whole = self._to_hub(
+            (told.rest, beside, told.vector), active, kind, told.whole
+        )
+        if not mirrored:
+            return (vector, rest), beside, heard
+        return told.join(self._recall(told.site, vector, came_whole, heard), rest), beside, heard
+
+    def _slots(
+        self, x: Tree, to: jax.Array, way: str, kind: int = ORDINARY, whole: jax.Array | None = None
+    ) -> tuple[Any, ...]:
         """Send `x [C, S, ...]` where `to [C, S]`, one message a slot of the table that `way` names."""
         here = self._host
         outward, inward, present = {
@@ -215,25 +300,28 @@ class RemotePeers(Peers):
             "swap": (here.neighbours, here.neighbours, here.present),
         }[way]
 
-        def send(to: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
+        def send(to: np.ndarray) -> Iterable[Address]:
             for c, s in zip(*np.nonzero(to), strict=True):
-                yield kind, (int(here.ids[c]), int(outward[c, s])), [v[c, s] for v in values]
+                yield kind, (int(here.ids[c]), int(outward[c, s])), (c, s)
 
         places = [(int(c), int(s)) for c, s in zip(*np.nonzero(present), strict=True)]
         expected = [((c, s), (int(inward[c, s]), int(here.ids[c]))) for c, s in places]
         note = "edges" if way != "neighbours" else None
-        return self._converse(x, 2, to, send, inward.shape, expected, note)
+        return self._converse(x, 2, to, send, inward.shape, expected, note, whole)
 
-    def _to_hub(self, x: Tree, active: jax.Array, kind: int = ORDINARY) -> tuple[Tree, jax.Array]:
+    def _to_hub(
+        self, x: Tree, active: jax.Array, kind: int = ORDINARY, whole: jax.Array | None = None
+    ) -> tuple[Any, ...]:
         """Send x to the hub where `active [C]`; there it returns everyone's `[K, ...]`, elsewhere zeros."""
 
-        def send(active: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
+        def send(active: np.ndarray) -> Iterable[Address]:
             for c in np.flatnonzero(active):
-                yield kind, (int(self._host.ids[c]), HUB), [v[c] for v in values]
+                yield kind, (int(self._host.ids[c]), HUB), (c,)
 
         expected = [((i,), (i, HUB)) for i in range(self.clients)] if self._line.carrier.hub else []
-        note = "up" if kind == ORDINARY else None  # nothing to remember where nothing can be lost
-        return self._converse(x, 1, active, send, (self.clients,), expected, note)
+        # Nothing to remember where nothing can be lost, unless something comes back that can.
+        note = "up" if kind == ORDINARY or whole is not None else None
+        return self._converse(x, 1, active, send, (self.clients,), expected, note, whole)
 
     def _from_hub(
         self, x: Tree, took_part: jax.Array, kind: int = ORDINARY, copies: bool = True
@@ -243,40 +331,56 @@ class RemotePeers(Peers):
         Who took no part gets a copy, or nothing at all without `copies`.
         """
 
-        def send(took_part: np.ndarray, values: list[np.ndarray]) -> Iterable[Message]:
+        def send(took_part: np.ndarray) -> Iterable[Address]:
             for i in range(self.clients) if self._line.carrier.hub else ():
                 if took_part[i] or copies:
-                    yield kind if took_part[i] else COPY, (HUB, i), [v[i] for v in values]
+                    yield kind if took_part[i] else COPY, (HUB, i), (i,)
 
         ids = self._host.ids
         expected = [((c,), (HUB, int(i))) for c, i in enumerate(ids)]
         note = "down" if kind == ORDINARY else None
-        return self._converse(x, 1, took_part, send, (len(ids),), expected, note)
+        found, arrived = self._converse(x, 1, took_part, send, (len(ids),), expected, note)
+        return found, arrived
 
     def _converse(
         self,
         x: Tree,
         leading: int,
         active: jax.Array,
-        send: Callable[[np.ndarray, list[np.ndarray]], Iterable[Message]],
+        send: Callable[[np.ndarray], Iterable[Address]],
         shape: tuple[int, ...],
         expected: Sequence[tuple[tuple[int, ...], tuple[int, int]]],
         note: str | None,
-    ) -> tuple[Tree, jax.Array]:
-        """Leave the program, hand over the frames that `send` makes, and come back with what was expected.
+        whole: jax.Array | None = None,
+    ) -> tuple[Any, ...]:
+        """Leave the program, hand over the frames to whom `send` names, and come back with what was expected.
 
         `expected` says which (sender, receiver) belongs at which place of the answer, whose leading axes are `shape`.
+        With `whole` the last array of x is encoded, except where it goes whole; the answer then says which ones did.
         """
         leaves, structure = jax.tree.flatten(x)
         each = [jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in leaves]
         answer = [jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype) for a in each]
+        codec = None if whole is None or self._coder is None else self._coder.codec
+        flags = [] if codec is None else [jax.ShapeDtypeStruct(shape, bool)]
+
+        def messages(active: Any, values: list[np.ndarray], whole: Any) -> Iterable[Message]:
+            for kind, pair, place in send(np.asarray(active)):
+                arrays = [v[place] for v in values]
+                if codec is None:
+                    yield kind, pair, arrays, b"", None
+                else:
+                    vector = arrays.pop()
+                    yield kind, pair, arrays, wrap_vector(codec, vector, bool(whole[place])), each[-1]
 
         def talk(active: Any, *values: Any) -> list[np.ndarray]:
-            received = self._line.talk(send(np.asarray(active), [np.asarray(v) for v in values]))
-            out = [np.zeros(a.shape, a.dtype) for a in answer]
+            arrays = [np.asarray(v) for v in values]
+            flag = arrays.pop() if codec is not None else None
+            received = self._line.talk(messages(active, arrays, flag))
+            out = [np.zeros(a.shape, a.dtype) for a in (*answer, *flags)]
             arrived = np.zeros(shape, bool)
             for place, pair in expected:
-                found = self._line.open(received.get(pair), each)
+                found = self._line.open(received.get(pair), each, codec)
                 if found is not None:
                     arrived[place] = True
                     for target, value in zip(out, found, strict=True):
@@ -285,8 +389,11 @@ class RemotePeers(Peers):
                 self._line.deliveries.append(Delivery(self._line.round, **{note: arrived}))
             return [*out, arrived]
 
-        *found, arrived = io_callback(talk, [*answer, jax.ShapeDtypeStruct(shape, bool)], active, *leaves, ordered=True)
-        return jax.tree.unflatten(structure, found), arrived
+        inputs = leaves if whole is None else [*leaves, whole]
+        outputs = [*answer, *flags, jax.ShapeDtypeStruct(shape, bool)]
+        *found, arrived = io_callback(talk, outputs, active, *inputs, ordered=True)
+        value = jax.tree.unflatten(structure, found[: len(leaves)])
+        return (value, arrived) if codec is None else (value, arrived, found[-1])
 
 
 def _copies(x: Tree, to: jax.Array) -> Tree:

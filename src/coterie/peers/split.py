@@ -20,6 +20,7 @@ from coterie.errors import CoterieError
 from coterie.graph import Graph
 from coterie.methods.base import adapted, at_round
 from coterie.peers.base import Arrivals, Traffic, on_host
+from coterie.peers.compression import Coder
 from coterie.peers.pipe import PipeCarrier
 from coterie.peers.remote import Delivery, Line, RemotePeers
 from coterie.peers.tables import make_tables
@@ -41,6 +42,7 @@ class Problem(NamedTuple):
     loss: float = 0.0
     run: int = 0  # loss is drawn from the frames' headers: another run loses others
     personal: tuple[str, ...] = ()
+    codec: Any = None
 
 
 class Half(NamedTuple):
@@ -77,15 +79,13 @@ class _Site:
             self.line.deliveries, self.line.round, self.line.exchange = old.deliveries, old.round, old.exchange
         self.graph, self._tables = graph, jax.tree.map(jnp.asarray, tables)
         self._programs: dict[str, Any] = {}
+        self.memory: Any = {}  # what the codec remembers begins anew with every stage
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Run a function of the method with peers; returns what it returns, and the traffic."""
         line, clients, method = self.line, self.clients, self.problem.method
         functions: dict[str, Callable] = {
             "init": lambda m, peers, data, key: m.init(self.task, peers, data, key),
-            "round": lambda m, peers, data, key, state, number: at_round(m, number).round(
-                self.task, state, peers, data, key
-            ),
             "finetune": lambda m, peers, data, key, state: m.finetune(self.task, state, peers, data, key),
             "keep": lambda m, peers, data, state: peers.share(m.keep(state, peers.present, clients), certain=True)[0],
         }
@@ -96,6 +96,24 @@ class _Site:
 
         compiled = self._programs.setdefault(name, jax.jit(program))
         return jax.block_until_ready(compiled(method, self._tables, self.data, *arguments))
+
+    def round(self, key: jax.Array, state: Any, number: int) -> tuple[Any, Any, Traffic]:
+        """Run one round; what its codec remembers stays here."""
+        line, clients, codec = self.line, self.clients, self.problem.codec
+
+        def program(method: Any, tables: Any, data: Any, codec: Any, key: Any, state: Any, number: Any, held: Any) -> Any:
+            coder = None if codec is None else Coder(at_round(codec, number), key, held, by_row=True)
+            peers = RemotePeers(tables, clients, line, coder)
+            found = at_round(method, number).round(self.task, state, peers, data, key)
+            return found, peers.traffic(), peers.memory
+
+        inputs = (self.problem.method, self._tables, self.data, codec, key, state, jnp.int32(number))
+        if codec is not None and not self.memory:
+            shapes = jax.eval_shape(program, *inputs, None)[2]
+            self.memory = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+        compiled = self._programs.setdefault("round", jax.jit(program))
+        (state, info), traffic, self.memory = jax.block_until_ready(compiled(*inputs, self.memory))
+        return state, info, traffic
 
     def next_stage(self, state: Any) -> tuple[Any, Traffic]:
         """Drop the edges that nobody keeps, as `Training.next_stage` does."""
@@ -114,7 +132,7 @@ def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
     traffics, losses = [traffic], []
     for number in range(1, problem.rounds + 1):
         site.line.start_round(number)
-        (state, info), traffic = site.call("round", jax.random.fold_in(round_key, number), state, jnp.int32(number))
+        state, info, traffic = site.round(jax.random.fold_in(round_key, number), state, number)
         traffics.append(traffic)
         losses.append(np.asarray(info.loss))
         if number in stage_ends(problem.method):

@@ -1,0 +1,61 @@
+"""Specs that enter compiled programs: real-valued fields are traced, everything else is part of the program.
+
+Another learning rate needs no new compilation; a field that is exactly zero is switched off and costs nothing.
+"""
+
+import copy
+import dataclasses
+import typing
+from typing import Any, TypeVar
+
+import jax
+
+from coterie.spec import spec
+
+__all__ = ["at_round", "changed", "is_off", "traced"]
+
+T = TypeVar("T")
+
+
+def is_off(value: Any) -> bool:
+    """Whether a setting is absent: zeros are never traced, so this can be asked while tracing."""
+    return isinstance(value, int | float) and value == 0
+
+
+def at_round(value: T, number: Any) -> T:
+    """Return a method or a codec as it is in round `number`, counted from 1: some settings may be annealed."""
+    return value.at_round(number) if hasattr(value, "at_round") else value
+
+
+def changed(value: T, **fields: Any) -> T:
+    """Return a spec with other values, past its checks: a value may be traced."""
+    other = copy.copy(value)
+    for name, field in fields.items():
+        object.__setattr__(other, name, field)
+    return other
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def traced(cls: type[T]) -> type[T]:
+    """Make a `spec` of a class whose real-valued, non-zero fields are leaves of a JAX pytree."""
+    cls = spec(cls)
+    fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    static = {f.name for f in dataclasses.fields(cls) if f.metadata.get("static")}  # type: ignore[arg-type]
+    real = [name for name in fields if float in (hints[name], *typing.get_args(hints[name])) and name not in static]
+
+    def flatten(value: Any) -> tuple[list, tuple]:
+        chosen = {name: getattr(value, name) for name in real}
+        leaves = [name for name, v in chosen.items() if not is_off(v) and not isinstance(v, str | tuple)]
+        rest = tuple((name, getattr(value, name)) for name in fields if name not in leaves)
+        return [getattr(value, name) for name in leaves], (tuple(leaves), rest)
+
+    def unflatten(structure: tuple, leaves: list) -> Any:
+        names, rest = structure
+        value = object.__new__(cls)  # past the checks: a leaf may be a tracer
+        for name, leaf in [*zip(names, leaves, strict=True), *rest]:
+            object.__setattr__(value, name, leaf)
+        return value
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    return cls
