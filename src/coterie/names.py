@@ -6,7 +6,7 @@ its own file, and one row of the contract test. `registry.py` finds and imports 
 
 from typing import NamedTuple
 
-__all__ = ["DATASETS", "GRAPHS", "KINDS", "METHODS", "MODELS", "PARTITIONS", "Row"]
+__all__ = ["CODECS", "DATASETS", "GRAPHS", "KINDS", "METHODS", "MODELS", "PARTITIONS", "Row"]
 
 
 class Row(NamedTuple):
@@ -322,4 +322,34 @@ GRAPHS = [
     Row("time-varying", "coterie.networks:TimeVarying", "a sequence of directed graphs of yours, from a file"),
 ]
 
-KINDS = {"methods": METHODS, "datasets": DATASETS, "partitions": PARTITIONS, "models": MODELS, "graphs": GRAPHS}
+CODECS = [
+    Row("none", "coterie.codecs.raw:Raw", "every number as it is"),
+    Row("float16", "coterie.codecs.half:Half", "numbers in half precision: half the bytes, three digits"),
+    Row(
+        "qsgd",
+        "coterie.codecs.qsgd:QSGD",
+        "numbers rounded to a few levels, up or down by chance, right on average",
+        "Alistarh et al. 2017",
+    ),
+    Row(
+        "top-k",
+        "coterie.codecs.top_k:TopK",
+        "only the largest numbers; what was not sent is added to the next message",
+        "Stich et al. 2018",
+    ),
+    Row(
+        "fused",
+        "coterie.codecs.fused:Fused",
+        "gradients evened out to runs of equal numbers, optionally with a codebook",
+        "Zhao et al., section 2",
+    ),
+]
+
+KINDS = {
+    "methods": METHODS,
+    "datasets": DATASETS,
+    "partitions": PARTITIONS,
+    "models": MODELS,
+    "graphs": GRAPHS,
+    "codecs": CODECS,
+}

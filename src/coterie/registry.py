@@ -21,7 +21,14 @@ __all__ = ["KINDS", "Row", "find", "imported", "load", "module_from_file", "rows
 
 
 # What makes a class one of a kind.
-FUNCTION = {"methods": "round", "datasets": "load", "partitions": "__call__", "models": "build", "graphs": "build"}
+FUNCTION = {
+    "methods": "round",
+    "datasets": "load",
+    "partitions": "__call__",
+    "models": "build",
+    "graphs": "build",
+    "codecs": "reduce",
+}
 
 # Names people type that mean something else here, with what to say.
 EXPLAINED = {

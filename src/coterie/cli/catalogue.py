@@ -21,7 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts
 
 
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="methods, datasets, partitions, models or graphs.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="methods, datasets, partitions, models, graphs or codecs.")] = None,
     as_json: Json = False,
 ) -> None:
     """List what can be chosen by name."""
@@ -44,11 +44,13 @@ def _row(row: registry.Row) -> dict[str, str]:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A method, data set, partition, model or graph, or FILE.py:CLASS.")],
+    name: Annotated[
+        str, typer.Argument(help="A method, data set, partition, model, graph or codec, or FILE.py:CLASS.")
+    ],
     shape: Annotated[str | None, typer.Option(help="For a model: the shape of a sample, for example 3,32,32.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the settings of a method, a data set, a partition, a model or a graph."""
+    """Show the settings of a method, a data set, a partition, a model, a graph or a codec."""
     found = [_about(kind, name, shape) for kind in _kinds(name)]
     if as_json:
         print(json.dumps(found[0] if len(found) == 1 else found, indent=1))
@@ -80,9 +82,13 @@ def _kind_of(cls: Any, name: str) -> str:
         return "datasets"
     if hasattr(cls, "build"):
         return "models" if "shape" in inspect.signature(cls.build).parameters else "graphs"
+    if hasattr(cls, "reduce"):
+        return "codecs"
     if any("__call__" in vars(base) for base in getattr(cls, "__mro__", ())):
         return "partitions"
-    raise CoterieError(f"{name} is not a method, data set, partition, model or graph: it has none of their functions")
+    raise CoterieError(
+        f"{name} is not a method, data set, partition, model, graph or codec: it has none of their functions"
+    )
 
 
 def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
@@ -90,8 +96,8 @@ def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
 
     row = registry.find(kind, name)
     cls: type = registry.load(kind, name)
-    section = next(section for section, (held, _, _) in SECTIONS.items() if held == kind)
-    common = SECTIONS[section][2]
+    sections = {held: (section, common) for section, (held, _, common) in SECTIONS.items()}
+    section, common = sections.get(kind, (kind.removesuffix("s"), None))
     own = describe(cls) if dataclasses.is_dataclass(cls) else []
     fields = own + (describe(common) if common else [])
     about: dict[str, Any] = {
@@ -111,11 +117,12 @@ def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
 
 
 def _description(cls: Any, summary: str) -> str:
-    """Return what is written about a class, and for a method (one to a file) its file: paper, equations, changes."""
+    """Return what is written about a class; a method and a codec fill a file, with paper, equations, changes."""
     own = inspect.getdoc(cls) or ""
     if own.startswith(f"{cls.__name__}(") or own.rstrip(".").lower() == summary.lower():
         own = ""  # written by dataclass, or said already
-    written = inspect.getdoc(sys.modules[cls.__module__]) or "" if hasattr(cls, "models") else ""
+    alone = hasattr(cls, "models") or hasattr(cls, "reduce")
+    written = inspect.getdoc(sys.modules[cls.__module__]) or "" if alone else ""
     return "\n\n".join(text for text in (written, own) if text)
 
 
