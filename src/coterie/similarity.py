@@ -39,6 +39,7 @@ from coterie.spec import param, spec
 
 __all__ = ["MeasuredGraph", "Similarity", "Told", "local_models"]
 
+WIDTH = 0.5  # of the kernel, as a part of the median distance of samples; the usual 1 tells alike clients less well
 METRICS = {"data": ("mmd",), "features": ("log-euclidean", "frobenius"), "model": ("cosine", "l2")}
 
 
@@ -65,13 +66,13 @@ class Similarity:
     )
     targets: bool = param(True, "data and features: compare labels or targets together with the inputs")
     features: int = param(1024, "data: numbers in a summary (random Fourier features)", at_least=2)
-    bandwidth: float = param(0.0, "width of the kernel in the inputs; 0 takes the clients' mean median", at_least=0)
+    bandwidth: float = param(0.0, "width of the kernel in the inputs; 0: half their typical distance", at_least=0)
     target_bandwidth: float = param(0.0, "the same for the targets of a regression", at_least=0)
     components: int = param(32, "features: random axes that more inputs than these are projected on", at_least=1)
     shrinkage: float = param(5.0, "features, log-euclidean: samples that the pooled covariance counts for", above=0)
     lr: float = param(0.05, "model: step size of the local training", above=0)
     batch_size: int = param(10, "model: samples in a minibatch; 0 takes all of the client's data", at_least=0)
-    epochs: int = param(1, "model: passes over the client's data", at_least=1)
+    epochs: int = param(3, "model: passes over the client's data", at_least=1)
     edge_weights: Literal["equal", "gaussian"] = param("equal", "equal, or smaller for a longer edge (network lasso)")
     connect: bool = param(False, "join the parts of a network that falls apart by their shortest edges")
 
@@ -99,10 +100,11 @@ class Similarity:
             raise CoterieError("the graph similarity needs at least 2 clients: one alone is like nobody")
         if self.k >= clients:
             raise CoterieError(f"graph.k must be less than the number of clients, {clients}, not {self.k}")
-        told, up, down = self.ask(federation, seed, task)
-        fix = "lower graph.lr" if self.space == "model" else "raise graph.bandwidth"
-        for name in np.asarray(federation.names)[~np.isfinite(told.summaries).all(1)][:1]:
-            raise CoterieError(f"the summary of client '{name}' contains NaN or infinity; {fix}")
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below, with the client's name
+            told, up, down = self.ask(federation, seed, task)
+        fix = "lower graph.lr" if self.space == "model" else "scale its inputs down, or raise graph.bandwidth"
+        for client in np.flatnonzero(~np.isfinite(told.summaries).all(1))[:1]:
+            raise CoterieError(f"the summary of client {federation.names[client]!r} contains NaN or infinity; {fix}")
         edges, lengths = self.connect_alike(told)
         weights = edge_weights(lengths, self.edge_weights)
         graph = graph_of(edges, clients)
@@ -149,14 +151,16 @@ class Similarity:
         for (name, what), own in zip(asked, told.T, strict=True):
             if not own.any():
                 raise CoterieError(f"graph.{name}: no client has two different {what} to take it from; give a number")
-            widths[name] = float(np.float32(own[own > 0].mean(dtype=np.float64)))  # who has no two does not count
+            mean = own[own > 0].mean(dtype=np.float64)  # who has no two different ones told 0, and does not count
+            widths[name] = WIDTH * float(np.float32(mean))
         return (widths["bandwidth"], widths["target_bandwidth"]), told
 
     def _summaries(self, federation: Federation, seed: int, width: float, target_width: float) -> np.ndarray:
         clients = summaries.own_training_data(federation, self.targets)
         inputs = federation.classes if federation.kind == "next-character" else int(np.prod(federation.sample_shape))
         if self.space == "features":
-            axes = summaries.draw_axes(seed, self.components, inputs, width, target_width)
+            units = (width / WIDTH, target_width / WIDTH)  # a typical distance is 1, as that of two labels is
+            axes = summaries.draw_axes(seed, self.components, inputs, *units)
             return np.stack([summaries.covariance(own, axes, federation.classes) for own in clients])
         kinds = {"classification": {"labels": federation.classes}, "regression": {"outputs": _outputs(federation)}}
         known: dict[str, int] = kinds.get(federation.kind, {}) if self.targets else {}

@@ -1,23 +1,112 @@
-"""`coterie graph`: the cooperation weights of a run, for other programs."""
+"""`coterie graph`: the cooperation weights of a run, or a graph by name for some clients, for other programs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from coterie.cli.training import Set, _changed
+from coterie.errors import CoterieError
+from coterie.spec import nearest
 
 __all__ = ["graph"]
 
 
 def graph(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    what: Annotated[str, typer.Argument(metavar="DIR|NAME", help="The folder of a run, or a graph by name.")],
     number: Annotated[
-        int | None, typer.Option("--round", help="After which round; default: the last evaluation.")
+        int | None, typer.Option("--round", help="Of a run: after which round; default: the last evaluation.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A .graphml or .npy file; default: graph.graphml in the folder.")
+        Path | None, typer.Option(help="A .graphml or .npy file; default for a run: graph.graphml in its folder.")
     ] = None,
+    data: Annotated[str | None, typer.Option(help="By name: between the clients of this data set.")] = None,
+    partition: Annotated[str | None, typer.Option(help="By name: a partition (coterie list partitions).")] = None,
+    clients: Annotated[int | None, typer.Option(help="By name: number of clients.")] = None,
+    changes: Set = None,
 ) -> None:
-    """Write who listens to whom in a run, as GraphML or as a NumPy matrix."""
+    """Write who listens to whom in a run; or print what a graph looks like, for example that of alike clients.
+
+    coterie graph runs/mine --out weights.graphml
+
+    coterie graph similarity --data planted-groups --set graph.k=3
+    """
+    from coterie import registry
+    from coterie.config import Experiment
     from coterie.result import Result
 
-    print(f"graph: {Result.read(folder).save_graph(out or folder / 'graph.graphml', number)}")
+    known = [row.name for row in registry.rows("graphs")]
+    named = not Path(what).exists() and (":" in what or what in known)
+    if not named and not Path(what).exists() and nearest(what, known):
+        raise CoterieError(f"there is neither a folder nor a graph called {what}{nearest(what, known)}")
+    flags = {"--data": data, "--partition": partition, "--clients": clients, "--set": changes}
+    if not named:
+        for flag, value in flags.items():
+            if value is not None:
+                raise CoterieError(f"{flag} is for a graph by name (coterie list graphs), and {what} is none")
+        print(f"graph: {Result.read(what).save_graph(out or Path(what) / 'graph.graphml', number)}")
+        return
+    if number is not None:
+        raise CoterieError(f"--round is for the folder of a run, and {what} is the name of a graph")
+    asked = (("data", "name", data), ("partition", "name", partition), ("partition", "clients", clients))
+    given: dict[str, dict[str, Any]] = {"graph": {"name": what}}
+    for section, key, value in asked:
+        if value is not None:
+            given.setdefault(section, {})[key] = value
+    _by_name(what, Experiment.from_dict(_changed({}, given, changes)), out)
+
+
+def _by_name(name: str, experiment: Any, out: Path | None) -> None:
+    """Build a graph for the clients of an experiment, say what it looks like, and write it if that is asked for."""
+    import numpy as np
+
+    from coterie.job import load_federation, make_task
+    from coterie.quality import true_groups
+
+    federation, part = load_federation(experiment), experiment.graph
+    measured = None
+    if hasattr(part.spec, "build_from"):
+        task = make_task(experiment, federation) if getattr(part.spec, "space", "model") == "model" else None
+        measured = part.spec.build_from(federation, part.common.seed, task=task)
+    built = measured.graph if measured is not None else part.spec.build(len(federation), part.common.seed)
+    degree = built.degree
+    apart = "connected" if built.connected else f"in {built.components} parts"
+    links = f"{built.edges() // 2:,} edges" if built.symmetric else f"{built.edges():,} directed edges"
+    print(f"{name}: {len(federation):,} clients, {links}, {degree.min()} to {degree.max()} neighbours each, {apart}")
+    groups = true_groups(federation.groups, federation.label_counts())
+    if groups is not None:
+        rows, slots = np.nonzero(built.present)
+        within = (groups[rows] == groups[built.neighbours[rows, slots]]).mean()
+        sizes = np.bincount(groups)
+        chance = (sizes * (sizes - 1)).sum() / (len(groups) * (len(groups) - 1))
+        print(f"within groups of alike clients: {within:.0%} of the edges; of edges drawn at random: {chance:.0%}")
+    if measured is not None:
+        up, down = measured.sent.up_bytes.mean(), measured.sent.down_bytes.mean()
+        print(f"what it takes: each client sends {up:,.0f} bytes and receives {down:,.0f}, once")
+    if out is not None:
+        print(f"graph: {_write(out, built, measured, federation.names)}")
+
+
+def _write(path: Path, built: Any, measured: Any, names: tuple[str, ...]) -> Path:
+    """Write a graph as GraphML with the clients' names, or as a matrix; edges that were measured have their lengths."""
+    import numpy as np
+
+    from coterie.checkpoint import durable_write, storage_errors
+
+    weights = built.present.astype(float) if measured is None else measured.by_slot(measured.weights)
+    if path.suffix == ".npy":
+        with storage_errors(path.parent), open(path, "wb") as stream:
+            np.save(stream, built.to_sparse(weights[built.present]).toarray())
+        return path
+    if path.suffix != ".graphml":
+        raise CoterieError(f"{path}: the graph is written as .graphml or .npy; choose one of these endings")
+    import networkx
+
+    drawn = built.to_networkx(weights)
+    if measured is not None:
+        drawn = drawn.to_undirected()
+        for (one, other), length in zip(measured.edges.tolist(), measured.lengths.tolist(), strict=True):
+            drawn.edges[one, other]["length"] = length
+    text = "\n".join(networkx.generate_graphml(networkx.relabel_nodes(drawn, dict(enumerate(names)))))
+    durable_write(path, text.encode())
+    return path
