@@ -23,7 +23,7 @@ from jax import lax
 from coterie.codecs.bits import Broken, Reader
 from coterie.errors import CoterieError
 
-__all__ = ["OVERHEAD", "UNFIT", "Codec", "bits_of", "by_rows", "host_bits", "seal"]
+__all__ = ["OVERHEAD", "UNFIT", "Codec", "bits_of", "by_rows", "hidden_zero", "host_bits", "seal"]
 
 RAW, CHECKSUM = 0, 4
 OVERHEAD = 1 + CHECKSUM  # bytes of a message beside the sections of its layout
@@ -146,11 +146,17 @@ def seal(x: jax.Array) -> jax.Array:
     """Fix the bits of `x [..., d]`, so that the compiler cannot join its last operation with the next one.
 
     It would join a product and a sum, or leave out a rounding to float16 and back, where the code around suggests it;
-    then results depend on where clients live. An integer is added to the bits that is zero, but in a vector that begins
-    with NaN: the compiler cannot know. (`Peers.seal` does the same for a method.)
+    then results depend on where clients live. A zero is added to the bits that the compiler cannot know to be one.
+    (`Peers.seal` does the same for a method.)
     """
     bits = bits_of(x)
-    return lax.bitcast_convert_type(bits + jnp.isnan(x[..., :1]).astype(bits.dtype), x.dtype)
+    return lax.bitcast_convert_type(bits + hidden_zero(x).astype(bits.dtype), x.dtype)
+
+
+def hidden_zero(x: jax.Array) -> jax.Array:
+    """Return False for each vector of `x [..., d]`, `[..., 1]`; in a program nobody can tell before it runs."""
+    strange = np.uint32(0x7FA5A5A5).astype(f"uint{8 * x.dtype.itemsize}") << (8 * x.dtype.itemsize - 32)
+    return bits_of(x[..., :1]) == strange  # a NaN that no computation returns
 
 
 def bits_of(x: jax.Array) -> jax.Array:

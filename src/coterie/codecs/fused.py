@@ -72,7 +72,8 @@ class Fused(Codec):
             from coterie.prox import fused_in_program
 
             unit = jnp.ones(x.shape[0], x.dtype) if self.absolute else _mean_size(x)
-            x = fused_in_program(x, jnp.asarray(self.gamma, x.dtype) * unit)
+            gamma = jnp.asarray(self.gamma, x.dtype) * unit
+            x = fused_in_program(x, jnp.minimum(gamma, jnp.finfo(x.dtype).max))  # large numbers may make it infinite
         if self.centres:
             from coterie.codebook import codebook_in_program
 
@@ -169,17 +170,19 @@ def _run_ends(x: np.ndarray) -> np.ndarray:
 def _mean_size(x: jax.Array) -> jax.Array:
     """Return the mean absolute value of each row of `x [C, d]`, added in an order that does not depend on C.
 
-    The order of a compiler's own sum may, and with it the last bit of gamma and then of everything. Divided by the
-    largest before they are added, numbers cannot overflow.
+    The order of a compiler's own sum may, and with it the last bit of gamma and then of everything. So that the sum
+    cannot overflow, the numbers are divided by a power of two before, which is exact: the one below the largest.
     """
     largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
-    total = jnp.abs(x) / jnp.where(largest > 0, largest, 1)
+    exponent = np.array(np.inf, x.dtype).view(f"u{x.dtype.itemsize}")  # infinity is a one in every bit of it
+    power = jnp.clip(lax.bitcast_convert_type(bits_of(largest) & exponent, x.dtype), 2.0**-100, 2.0**100)
+    total = jnp.abs(x) * (1 / power)
     while total.shape[1] > 1:
         parts = min(FOLD, total.shape[1])
         width = -(-total.shape[1] // parts)
         rows = jnp.pad(total, ((0, 0), (0, parts * width - total.shape[1]))).reshape(-1, parts, width)
         total = _added(rows)
-    return largest[:, 0] * (total[:, 0] / x.shape[1])
+    return total[:, 0] * jnp.asarray(1 / x.shape[1], x.dtype) * power[:, 0]
 
 
 def _added(rows: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.codecs.base import UNFIT, Codec, bits_of, by_rows, host_bits
+from coterie.codecs.base import UNFIT, Codec, bits_of, by_rows, hidden_zero, host_bits
 from coterie.codecs.bits import Broken, Reader
 from coterie.spec import param
 from coterie.traced import traced
@@ -60,5 +60,5 @@ class Half(Codec):
 def _rounded(x: jax.Array) -> jax.Array:
     """Round to float16 and back. As it stands the compiler would leave both out, to be more exact than it was told."""
     half = lax.bitcast_convert_type(x.astype(jnp.float16), jnp.uint16)
-    half = half + jnp.isnan(x[..., :1]).astype(jnp.uint16)  # a zero it cannot know; see `seal`
+    half = half + hidden_zero(x).astype(jnp.uint16)  # see `seal`
     return lax.bitcast_convert_type(half, jnp.float16).astype(x.dtype)

@@ -69,13 +69,12 @@ class QSGD(Codec):
         chance = self._buckets(jax.random.uniform(key, (size,), x.dtype), jnp)
         x = self._buckets(x, jnp)
         largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
-        step = self._step(largest, jnp)
-        # A quotient, not a product: a compiler may join a product with the difference below, and change its last bit.
-        position = jnp.abs(x) / jnp.where(step > 0, step, 1)
+        known = largest >= self._smallest(x.dtype)
+        position = self._position(jnp.abs(x), jnp.where(known, largest, 1), jnp)
         lower = jnp.floor(position)
         level = jnp.minimum(lower + (chance < position - lower), self.levels)
         level = jnp.where(jnp.abs(x) >= largest, self.levels, level)
-        value = jnp.where(largest < self._smallest(x.dtype), 0, self._value(level, largest, jnp))
+        value = jnp.where(known | jnp.isnan(largest), self._value(level, largest, jnp), 0)
         return seal(jnp.where((x < 0) & (value > 0), -value, value).reshape(-1)[:size])
 
     def sizes(self, x: jax.Array) -> list:
@@ -135,12 +134,24 @@ class QSGD(Codec):
         largest = lax.bitcast_convert_type(highest, x.dtype) if xp is jnp else highest.view(x.dtype)
         known = (highest == 0) | ((largest >= self._smallest(x.dtype)) & xp.isfinite(largest))
         scale = xp.where(known & (highest > 0), largest, 1)
-        level = xp.rint(xp.where(known, magnitude / scale, 0) * self.levels)
+        level = xp.rint(self._position(xp.where(known, magnitude, 0), scale, xp))
         value = self._value(level, scale, xp)
         level, value = (a.reshape(-1)[: x.size] for a in (level, value))
         made = bits_of(value) if xp is jnp else host_bits(value)
         fit = xp.all(known) & xp.all(xp.where(level > 0, made == (bits & ~_sign(bits.dtype)), bits == 0))
         return level.astype(np.uint32), xp.where(highest > 0, largest, 0).reshape(-1), fit
+
+    def _position(self, magnitude: Any, largest: Any, xp: Any) -> Any:
+        """Return where numbers lie between the levels, from 0 to `levels`.
+
+        A compiler may divide by multiplying with the inverse, or not, as the code around it suggests; so we say it
+        ourselves. The inverse of a huge number would be denormal: huge numbers are made smaller first, exactly.
+        """
+        shrink = xp.where(largest > 2.0**64, 2.0**-64, 1).astype(largest.dtype)
+        inverse = 1 / (self._step(largest, xp) * shrink)
+        if xp is jnp:
+            return seal(magnitude * shrink * seal(inverse))
+        return magnitude * shrink * inverse
 
     def _value(self, level: Any, largest: Any, xp: Any) -> Any:
         """Return the absolute value of a level; the highest is exactly the scale."""
