@@ -21,8 +21,9 @@ from coterie.mixing import lazy_metropolis
 from coterie.peers import base
 from coterie.peers.base import blend
 from coterie.peers.frame import HEADER
+from coterie.peers.line import Line
 from coterie.peers.local import LocalPeers, Plan
-from coterie.peers.remote import Line, RemotePeers
+from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
 from coterie.task import Task
 from coterie.topologies import Ring

@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.clients import Federation
 from coterie.comparison import Comparison, baseline_of
-from coterie.config import Experiment
+from coterie.config import SECTIONS, Experiment
 from coterie.errors import CoterieError
 from coterie.lineup import DEFAULT_METHODS, FIRST, ComparisonFolder, Entry, Lineup, entry_of, repeat_command, variant
 from coterie.result import Result
@@ -65,7 +65,8 @@ def compare(
             held = RunFolder(folder.run(label, seed))
             if held.exists():
                 held.check_same(run.config)
-        folder.write(base.config, {label: job.config["method"] for label, job in jobs.items()}, seeds, command)
+        settings = {label: _settings(job.config) for label, job in jobs.items()}
+        folder.write(base.config, settings, seeds, command)
     bench = _Bench(base, device)
     results: dict[str, list[Result]] = {label: [] for label in jobs}
     for label, seed, run in runs:
@@ -122,8 +123,10 @@ def _jobs(subject: Any, entries: list[Entry], seeds: int, options: Mapping[str, 
     if isinstance(subject, Federation):
         jobs = {}
         for entry in entries:
-            method = build(registry.load("methods", entry.name), entry.settings, entry.label)
-            jobs[entry.label] = Job.from_objects(subject, method=method, **options)
+            own = dict(entry.settings)
+            codec = own.pop("codec", options.get("codec", "none"))
+            method = build(registry.load("methods", entry.name), own, entry.label)
+            jobs[entry.label] = Job.from_objects(subject, method=method, **{**options, "codec": codec})
         return jobs, "coterie.compare(...) in Python, with the same data"
     if options:
         raise CoterieError(
@@ -135,6 +138,12 @@ def _jobs(subject: Any, entries: list[Entry], seeds: int, options: Mapping[str, 
     task = make_task(experiment, federation)
     jobs = {label: Job.of(held, federation, task) for label, held in variants.items()}
     return jobs, repeat_command(experiment, entries, seeds)
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a method as a comparison writes them down, its codec among them."""
+    codec = config["codec"]
+    return dict(config["method"]) | ({} if codec["name"] == SECTIONS["codec"][1] else {"codec": codec})
 
 
 def _with_seed(job: Any, seed: int) -> Any:

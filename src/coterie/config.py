@@ -6,6 +6,7 @@ format = 1
 [model]      name = "mlp"       personal = []    members = 1
 [method]     name = "ditto"     lr = 0.1
 [graph]      name = "exponential"
+[codec]      name = "none"      # or codec = "fused" in a line of its own, above the sections or in [method]
 [run]        rounds = 50        seed = 0
 """
 
@@ -87,6 +88,7 @@ SECTIONS: dict[str, tuple[str, str, Any]] = {
     "model": ("models", "mlp", ModelSettings),
     "method": ("methods", "fedavg", None),
     "graph": ("graphs", "auto", GraphSettings),
+    "codec": ("codecs", "none", None),
 }
 
 # What a first experiment without a file looks like, until the user says otherwise.
@@ -104,6 +106,7 @@ class Experiment:
     model: Part
     method: Part
     graph: Part
+    codec: Part
     augment: Any
     run: RunSettings
 
@@ -111,6 +114,7 @@ class Experiment:
     def from_dict(cls, tables: Mapping[str, Any]) -> "Experiment":
         """Check and complete a parsed config file."""
         known = ["format", *SECTIONS, "augment", "run"]
+        tables = _codec_apart(tables)
         for key, table in tables.items():
             if key not in known:
                 raise CoterieError(f"unknown section [{key}]{nearest(key, known) or '; known: ' + ', '.join(known)}")
@@ -141,10 +145,22 @@ class Experiment:
     def replace(self, changes: Mapping[str, Mapping[str, Any]]) -> "Experiment":
         """Return the experiment with some keys of some sections changed."""
         tables = self.to_dict()
-        for section, values in changes.items():
+        for section, values in _codec_apart(changes).items():
             same = "name" not in values or tables.get(section, {}).get("name") == values["name"]
             tables[section] = {**(tables.get(section, {}) if same else {}), **values}
         return Experiment.from_dict(tables)
+
+
+def _codec_apart(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a section of a codec that is only named, at the top or by the method."""
+    found = dict(tables)
+    method = found.get("method")
+    if isinstance(method, Mapping) and "codec" in method:
+        found["method"] = {key: value for key, value in method.items() if key != "codec"}
+        found["codec"] = method["codec"]
+    if isinstance(found.get("codec"), str):
+        found["codec"] = {"name": found["codec"]}
+    return found
 
 
 def _natural_partition(data: str) -> dict[str, Any]:
@@ -212,6 +228,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, str):
         # JSON and TOML escape text alike, but for the one control character that JSON lets through
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml_value(held)}" for key, held in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     return repr(value)

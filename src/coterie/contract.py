@@ -26,8 +26,8 @@ from coterie.methods.base import Method
 from coterie.mixing import metropolis
 from coterie.models.linear import Linear
 from coterie.networks import RandomDirected
+from coterie.peers.line import HUB
 from coterie.peers.local import Plan
-from coterie.peers.remote import HUB
 from coterie.peers.split import Partner, Problem, arrivals_of, merge
 from coterie.runtime import choose_device
 from coterie.task import Task
@@ -70,11 +70,12 @@ class Outcome(NamedTuple):
 class Case:
     """A method on the contract's federation; what several checks need is computed once."""
 
-    def __init__(self, method: Any, partner: Partner | None = None, **settings: Any):
+    def __init__(self, method: Any, partner: Partner | None = None, codec: Any = None, **settings: Any):
         cls = registry.load("methods", method) if isinstance(method, str) else method
         fields = {field.name for field in dataclasses.fields(cls)}
         usual = {key: value for key, value in {"lr": 0.1, "batch_size": 4}.items() if key in fields}
         self.method: Any = cls(**(usual | settings))
+        self.codec = codec
         self.federation = small_federation(CLIENTS)
         self.model = Linear()
         self.device = choose_device("cpu")
@@ -105,7 +106,7 @@ class Case:
         engine = changes.pop("engine", None) or Engine(task, federation, self.device, plan)
         method = changes.pop("method", self.method)
         graph, weights = changes.pop("graph", (self.graph, self.weights))
-        return Training(engine, method, graph, weights, SEED, **changes)
+        return Training(engine, method, graph, weights, SEED, codec=self.codec, **changes)
 
     def run(self, training: Training, arrivals: Any = None) -> "Outcome":
         """Train for the contract's rounds."""
@@ -133,7 +134,7 @@ class Case:
         if (loss, run) not in self._halves:
             self._partner = self._partner or Partner()
             setting = (self.method, self.federation, self.model, self.graph, self.weights, ROUNDS, SEED, loss, run)
-            self._halves[loss, run] = self._partner.run(Problem(*setting))
+            self._halves[loss, run] = self._partner.run(Problem(*setting, codec=self.codec))
         return self._halves[loss, run]
 
     def close(self) -> None:
@@ -202,7 +203,8 @@ def permutes_with_clients(case: Case) -> None:
 
 def alone_without_others(case: Case) -> None:
     """Equal plain gradient descent when there is nobody to talk to: no neighbours, or a federation of one."""
-    clients = CLIENTS if case.method.topology != "hub" else 1
+    alone = case.method.topology == "hub" or getattr(case.method, "uses_hub", False)
+    clients = 1 if alone else CLIENTS
     federation = small_federation(clients, validation=False)
     fields = {field.name for field in dataclasses.fields(case.method)}
     plain = {key: value for key, value in PLAIN.items() if key in fields}
@@ -215,7 +217,7 @@ def alone_without_others(case: Case) -> None:
         _descend(training.task, init_key, Split(*(a[i] for a in federation.train)), method) for i in range(clients)
     ]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *expected)
-    _assert_close(stacked, method.models(state).params, 2e-6, "without others it is not training alone")
+    _assert_close(stacked, method.models(training.inner(state)).params, 2e-6, "without others it is not training alone")
 
 
 def _descend(task: Task, key: jax.Array, data: Split, method: Any) -> Any:

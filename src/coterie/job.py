@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie import registry
 from coterie.clients import Federation
-from coterie.config import FORMAT, SECTIONS, Experiment, ModelSettings, RunSettings, _part
+from coterie.config import FORMAT, SECTIONS, Experiment, ModelSettings, Part, RunSettings, _part
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.graph import Graph, require_connected
 from coterie.measured import MeasuredGraph
@@ -47,6 +47,7 @@ class Job:
     settings: RunSettings
     config: dict[str, Any]
     measured: MeasuredGraph | None = None  # where the graph was made from the clients' data
+    codec: Any = None  # how messages are squeezed, if they are
 
     @classmethod
     def of(cls, experiment: Experiment, federation: Federation | None = None, task: Task | None = None) -> "Job":
@@ -57,7 +58,8 @@ class Job:
         method = experiment.method.spec
         measured = measure_graph(method, experiment.graph, federation, task)
         graph, weights = make_graph(method, experiment.graph, len(federation), measured)
-        return cls(federation, task, method, graph, weights, experiment.run, experiment.to_dict(), measured)
+        codec = _codec(experiment.codec.spec, method, experiment.codec.name)
+        return cls(federation, task, method, graph, weights, experiment.run, experiment.to_dict(), measured, codec)
 
     @classmethod
     def from_objects(
@@ -67,6 +69,7 @@ class Job:
         method: Any = "fedavg",
         *,
         graph: Any = "auto",
+        codec: Any = "none",
         personal: tuple[str, ...] = (),
         members: int = 1,
         input_affine: bool = False,
@@ -81,7 +84,7 @@ class Job:
             _part(section, {"name": value}).spec if isinstance(value, str) else value
             for section, value in (("model", model), ("method", method))
         )
-        part = _graph_part(graph)
+        part, coded = _graph_part(graph), _codec_part(codec)
         common = build(
             ModelSettings, {"personal": list(personal), "members": members, "input_affine": input_affine}, "model"
         )
@@ -95,10 +98,12 @@ class Job:
             "model": {"name": _name_of("model", model), **to_dict(common), **_settings_of(model_spec)},
             "method": {"name": _name_of("method", method), **_settings_of(method_spec)},
             "graph": _about_graph(part) if isinstance(part, Graph) else part.to_dict(),
+            "codec": coded.to_dict(),
             "augment": to_dict(augment),
             "run": to_dict(chosen),
         }
-        return cls(federation, task, method_spec, table, weights, chosen, config, measured)
+        squeezed = _codec(coded.spec, method_spec, coded.name)
+        return cls(federation, task, method_spec, table, weights, chosen, config, measured, squeezed)
 
     def on(self, measured: MeasuredGraph) -> "Job":
         """Return the job on a graph that was measured before, with weights by the same rule."""
@@ -181,7 +186,7 @@ def _weights(method: Any, rule: str, graph: Graph) -> np.ndarray:
     if getattr(method, "mutual", False) and not graph.symmetric:
         raise CoterieError(
             f"graph: {name} with these settings needs links in both directions between the same "
-            "clients; choose such a graph, or estimator = 'neumann'"
+            "clients; choose such a graph, for example exponential"
         )
     if getattr(method, "random_links", False):  # what is pushed is weighed by its sender: any direction will do
         return np.zeros(graph.present.shape)
@@ -251,6 +256,30 @@ def _graph_part(graph: Any) -> Any:
     if hasattr(graph, "build"):
         return dataclasses.replace(_part("graph", {}), name=_name_of("graph", graph), spec=graph)
     raise CoterieError(f"graph must be a name, a topology, a Graph or a NetworkX graph, not {graph!r}")
+
+
+def _codec_part(codec: Any) -> Part:
+    """Return the section of the config that a codec stands for: a name, a table or a configured codec."""
+    if isinstance(codec, str | Mapping):
+        return _part("codec", {"name": codec} if isinstance(codec, str) else codec)
+    if not hasattr(codec, "squeeze") or isinstance(codec, type):
+        raise CoterieError(f"codec must be a name or a configured codec such as QSGD(bits=4), not {codec!r}")
+    return Part(_name_of("codec", codec), codec)
+
+
+def _codec(codec: Any, method: Any, name: str) -> Any:
+    """Return the codec of a run; None where messages are sent as they are."""
+    if name == SECTIONS["codec"][1] or method.topology == "none":
+        return None
+    if hasattr(method, "fit"):
+        solved = _name_of("method", method)
+        warnings.warn(
+            f"codec {name} changes nothing for {solved}: what it sends is small and must be exact",
+            CoterieWarning,
+            stacklevel=2,
+        )
+        return None
+    return codec
 
 
 def _about_graph(graph: Graph) -> dict[str, Any]:

@@ -10,6 +10,7 @@ tie = 0.1
 [methods.ditto-strong]
 name = "ditto"       # the same method once more, under another label
 tie = 1.0
+codec = "qsgd"       # with its own codec; or { name = "qsgd", bits = 2 }
 """
 
 import dataclasses
@@ -177,16 +178,25 @@ def repeat_command(experiment: Experiment, entries: Sequence[Entry], seeds: int)
         words += _set(section, chosen | (_other(ours.to_dict(), theirs.to_dict()) if ours.name == theirs.name else {}))
     words += _set("augment", _changed(experiment.augment))
     words += _set("run", _changed(experiment.run) | _other(to_dict(experiment.run), to_dict(assumed.run)))
-    settings = [variant(experiment, entry).method.spec for entry in entries]
+    variants = [variant(experiment, entry) for entry in entries]
+    settings = [each.method.spec for each in variants]
     begun = start.get("method", {})
     held = {key: [getattr(each, key) for each in settings if hasattr(each, key)] for key in SHARED}
     told = [_changed(each) | {k: getattr(each, k) for k in begun if hasattr(each, k)} for each in settings]
     shared = {k: v[0] for k, v in held.items() if all(x == v[0] for x in v) and any(k in each for each in told)}
     words += _set("method", shared)
-    for entry, chosen in zip(entries, told, strict=True):
+    for entry, chosen, each in zip(entries, told, variants, strict=True):
         renamed = {"name": entry.name} if entry.label != _label(entry.name) else {}
-        words += _set(f"methods.{entry.label}", renamed | {k: v for k, v in chosen.items() if k not in shared})
+        coded = {} if each.codec.name == SECTIONS["codec"][1] else {"codec": _codec_table(each.codec)}
+        own = {k: v for k, v in chosen.items() if k not in shared}
+        words += _set(f"methods.{entry.label}", renamed | own | coded)
     return shlex.join(words)
+
+
+def _codec_table(codec: Any) -> Any:
+    """Return a codec's name, and its settings where they are not the usual ones."""
+    chosen = _changed(codec.spec)
+    return {"name": codec.name, **chosen} if chosen else codec.name
 
 
 def _other(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,4 +269,5 @@ class ComparisonFolder:
 
 
 def _common(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {section: dict(table) for section, table in config.items() if section not in ("format", "method")}
+    own = ("format", "method", "codec")  # the format, and what each method has of its own
+    return {section: dict(table) for section, table in config.items() if section not in own}

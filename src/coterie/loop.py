@@ -50,7 +50,7 @@ class Loop:
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         kind = Fitting if hasattr(job.method, "fit") else Training  # solved at once, or round after round
-        self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed)
+        self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed, codec=job.codec)
         self.ledger = Ledger(job.federation.names, job.graph.neighbours)
         self.totals = self.ledger.totals()
         self.rows: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ class Loop:
         self.best_score = float(meta["best_score"])
         self._return_to_stage(arrays)
         has_best = any(name.startswith("['best']") for name in arrays)
-        models = self.job.method.models(self.state) if has_best else None
+        models = self.job.method.models(self.training.inner(self.state)) if has_best else None
         graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
         like = {"state": self.state, "best": models, "graph": graph if self.staged else None}
         held = checkpoint.unpack(arrays, like)
@@ -201,7 +201,8 @@ class Loop:
         if self.staged:
             graph = Graph(arrays["['graph']['neighbours']"], arrays["['graph']['present']"])
             weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
-            self.training = Training(self.engine, self.job.method, graph, weights, self.job.settings.seed)
+            seed, codec = self.job.settings.seed, self.job.codec
+            self.training = Training(self.engine, self.job.method, graph, weights, seed, codec=codec)
             self.state, _ = self.training.init()  # only its shapes are used
 
     def _seconds(self) -> dict[str, float]:

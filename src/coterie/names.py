@@ -106,6 +106,18 @@ METHODS = [
         "Collins et al. 2021",
     ),
     Row(
+        "component",
+        "coterie.methods.component:Component",
+        "a shared component, and personal ones that alike clients share exactly",
+        "Zhao et al., Algorithm 6",
+    ),
+    Row(
+        "network-lasso",
+        "coterie.methods.network_lasso:NetworkLasso",
+        "personal models tied along a similarity network: alike clients get exactly the same one",
+        "Hallac et al. 2015",
+    ),
+    Row(
         "pdbo-mtl",
         "coterie.methods.pdbo_mtl:PDBOMTL",
         "common base predictors, personal weights learned by hyper-gradients over a directed network",

@@ -25,6 +25,7 @@ def run(
     method: Any = "fedavg",
     *,
     graph: Any = "auto",
+    codec: Any = "none",
     rounds: int = 50,
     seed: int = 0,
     personal: tuple[str, ...] = (),
@@ -43,6 +44,7 @@ def run(
         model: a name, a model spec, an Equinox module, or a function `key -> module`.
         method: a name or a method, for example `coterie.methods.Ditto(lr=0.1)`.
         graph: for methods with neighbours: a name, a spec, a `Graph` or a NetworkX graph.
+        codec: how messages are squeezed: a name, a table such as {"name": "qsgd", "bits": 2}, or a configured codec.
         rounds: communication rounds.
         seed: everything random is drawn from it.
         personal: names of the parts of the model that stay with the client.
@@ -63,6 +65,7 @@ def run(
         model,
         method,
         graph=graph,
+        codec=codec,
         personal=personal,
         members=members,
         input_affine=input_affine,

@@ -13,7 +13,7 @@ from coterie.spec import param, spec
 from coterie.task import Task, Variables
 from coterie.training import LocalSGD, changed
 
-__all__ = ["InTurns", "KeepsLayers", "Optimisers"]
+__all__ = ["InTurns", "KeepsLayers", "Optimisers", "last_layer"]
 
 
 @spec
@@ -26,7 +26,7 @@ class KeepsLayers(LocalSGD):
 
     def adapt(self, task: Task) -> Task:
         """Return the task with the personal layers of this method; refuse a choice that leaves nothing to share."""
-        chosen = self.personal or task.personal or (_last_layer(task),)
+        chosen = self.personal or task.personal or (last_layer(task),)
         split = task.keeping(chosen)
         if len(split.personal_names) == len(split.names):
             raise CoterieError(
@@ -40,7 +40,7 @@ class KeepsLayers(LocalSGD):
         self.adapt(task)
 
 
-def _last_layer(task: Task) -> str:
+def last_layer(task: Task) -> str:
     """Return the layer that comes last in the model: what the last name has before its last dot."""
     layer, dot, _ = task.names[-1].rpartition(".")
     if not dot or all(name.startswith(f"{layer}.") for name in task.names):

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from coterie.peers.arithmetic import column, message_bytes, seal, share_bytes
 from coterie.peers.compression import Coder, Memory, Told, unpacked
-from coterie.peers.frame import HEADER, frame_bytes
+from coterie.peers.frame import HEADER
 from coterie.peers.records import Arrivals, Centres, Tables, Traffic, nothing_sent, on_host
 
 __all__ = ["Arrivals", "Centres", "Peers", "Tables", "Traffic", "blend", "on_host"]
@@ -75,7 +76,7 @@ class Peers(abc.ABC):
         here = self.ids.shape[0]
         if at_most >= here:
             done = self.each(fn, *stacked)
-            return jax.tree.map(lambda a, b: jnp.where(_column(active, a), a, b), done, otherwise)
+            return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), done, otherwise)
         chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
         done = self.each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
         return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
@@ -112,7 +113,8 @@ class Peers(abc.ABC):
         """Run `yes(value)` or `no(value)`; `flag []` must be the same everywhere. Only what runs is counted."""
         parts = [self._part(name, branch) for name, branch in (("yes", yes), ("no", no))]
         if self._coder is not None and self._coder.finding_out:
-            return [part(value) for part in parts][0]
+            found = [part(value) for part in parts]  # both, since both have places of their own
+            return found[0]
 
         def counted(part: Callable[[Tree], Tree]) -> Callable[[tuple], tuple]:
             def run(carry: tuple) -> tuple:
@@ -134,7 +136,7 @@ class Peers(abc.ABC):
 
     @property
     def _held(self) -> list:
-        """What verbs leave behind, and a loop carries: the exchanges so far, what was sent, what the codec remembers."""
+        """What verbs leave behind and loops carry: exchanges so far, what was sent, what the codec remembers."""
         memory = {} if self._coder is None else self._coder.memory
         return [jnp.asarray(self._tick, jnp.int32), self._traffic, memory]
 
@@ -220,13 +222,15 @@ class Peers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def hub(self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree) -> tuple:
+    def hub(
+        self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree, certain: bool = False
+    ) -> tuple[Tree, jax.Array, Tree]:
         """Let the hub compute `fn(x [K, ...], arrived [K], memory) -> (answers [K, ...], memory)`, in id order.
 
         Everyone sends `x` (a gradient, a change: a codec may hold back a part of it for the next time) and gets its
         row of the answers. `memory` is the hub's own and has no client axis; other processes carry it along without
         meaning. Where nothing arrived, `x` is zero at the hub. Returns the answers `[C, ...]` (zero where they did not
-        arrive), `arrived [C]` and the memory.
+        arrive), `arrived [C]` and the memory. What must arrive is `certain`.
         """
 
     # -- codecs -----------------------------------------------------------------------------------------------
@@ -268,7 +272,8 @@ class Peers(abc.ABC):
         site, keys = coder.memory[name], coder.keys(name, self._tick, self.ids)
         mask = active[:, None]
         whole = jnp.zeros_like(active)
-        start = site.held if way == "mirror" else jnp.zeros_like(vector) if since is None else unpacked(since)[0]
+        known = None if since is None else unpacked(since)[0]
+        start = site.held if way == "mirror" else jnp.zeros_like(vector) if known is None else known
         change = jnp.where(mask, vector - start, 0)
         if way == "update":
             asked = change + jnp.where(mask, site.error, 0) if site.error.shape[1] else change
@@ -289,10 +294,10 @@ class Peers(abc.ABC):
 
     def _hub_holds(self, told: Told, since: Tree, change: jax.Array, mass: jax.Array) -> jax.Array:
         """Add the mean change `[1, d]` to what the hub holds, and remember that; returns it, `[1, d]`."""
-        coder = self._coder
+        coder, first = self._coder, unpacked(since)[0]
         assert coder is not None
+        assert first is not None
         site = coder.memory[told.site]
-        first = unpacked(since)[0]
         held = jnp.where(site.begun[0], site.held[0], first[0])
         held = jnp.where(mass[0] > 0, held + change[0], held)
         new = site._replace(held=jnp.broadcast_to(held, site.held.shape), begun=jnp.ones_like(site.begun))
@@ -350,62 +355,5 @@ def blend(peers: Peers, x: Tree, weights: jax.Array) -> Tree:
     """Mix with the neighbours and keep the rest of one's own: sum_j w_ij x_j + (1 - sum_j w_ij) x_i."""
     mixed, _ = peers.mix(x, weights)
     kept = 1 - peers.sum_slots(weights)
-    own = peers.seal(jax.tree.map(lambda a: _column(kept, a) * a, x))
+    own = peers.seal(jax.tree.map(lambda a: column(kept, a) * a, x))
     return jax.tree.map(jnp.add, own, mixed)
-
-
-def seal(x: Tree, zero: jax.Array) -> Tree:
-    """Pass the bits of floating arrays through an integer sum with `zero`; see `Peers.seal`."""
-
-    def detour(a: jax.Array) -> jax.Array:
-        if not jnp.issubdtype(a.dtype, jnp.floating):
-            return a
-        bits = jnp.dtype(f"int{8 * a.dtype.itemsize}")
-        return lax.bitcast_convert_type(lax.bitcast_convert_type(a, bits) + zero.astype(bits), a.dtype)
-
-    return jax.tree.map(detour, x)
-
-
-def message_bytes(x: Tree, leading: int = 1) -> int:
-    """Return the size of one client's message: the arrays without their first `leading` axes."""
-    return frame_bytes([jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in jax.tree.leaves(x)])
-
-
-def share_bytes(x: Tree, clients: int) -> int:
-    """Return the size of the table that `share` sends down: everyone's values and who is missing."""
-    whole = [jax.ShapeDtypeStruct((clients, *a.shape[1:]), a.dtype) for a in jax.tree.leaves(x)]
-    return frame_bytes([*whole, jax.ShapeDtypeStruct((clients,), jnp.bool_)])
-
-
-def fold_slots(
-    slots: int, hear: Callable[[Any], Tree], weights: jax.Array, start: Tree, seal: Callable[[Tree], Tree]
-) -> Tree:
-    """Add `weights[:, k] * hear(k)` slot after slot. In this order on every carrier: that makes results bit-equal."""
-
-    def add(k: Any, total: Tree) -> Tree:
-        return jax.tree.map(
-            lambda t, other: t + seal(_column(weights[:, k], other).astype(other.dtype) * other), total, hear(k)
-        )
-
-    return lax.fori_loop(0, slots, add, start) if slots else start
-
-
-def fold_clients(
-    x: Tree, weight: jax.Array, label: jax.Array, groups: int, seal: Callable[[Tree], Tree]
-) -> tuple[Tree, jax.Array]:
-    """Average `x [K, ...]` within each group, one client after another; returns `[G, ...]` and the weight `[G]`."""
-    total = jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x)
-
-    def add(k: Any, carry: tuple) -> tuple:
-        total, mass = carry
-        total = jax.tree.map(lambda t, a: t.at[label[k]].add(seal(weight[k].astype(a.dtype) * a[k])), total, x)
-        return total, mass.at[label[k]].add(weight[k])
-
-    total, mass = lax.fori_loop(0, weight.shape[0], add, (total, jnp.zeros(groups, weight.dtype)))
-    safe = jnp.where(mass > 0, mass, 1)
-    return jax.tree.map(lambda t: t / _column(safe.astype(t.dtype), t), total), mass
-
-
-def _column(values: jax.Array, like: jax.Array) -> jax.Array:
-    """Reshape `[C]` so that it multiplies `like [C, ...]`."""
-    return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))

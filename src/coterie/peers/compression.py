@@ -103,7 +103,6 @@ class Coder:
         return 1 + jnp.where(whole, raw, jnp.minimum(raw, self.codec.size(vector)))
 
 
-
 def _names(prefix: str) -> Iterator[str]:
     number = 0
     while True:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
+from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes
+from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree
 from coterie.peers.compression import Coder, Told
 
 __all__ = ["LocalPeers", "Plan"]
@@ -97,18 +98,18 @@ class LocalPeers(Peers):
         self._charge("heard", self.present, self._from_senders(told.size))
         x = self._whole(x)
         sound = self._finite(x)  # what is not finite does not arrive, here as on a network
-        heard = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), told.value)
+        heard = jax.tree.map(lambda a: jnp.where(column(sound, a), a, jnp.zeros_like(a)), told.value)
         arrived = self._delivered(self._next_exchange()) & sound[self._where]
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         if self._exact or self.clients > DENSE_LIMIT:
-            start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
+            start = self.seal(jax.tree.map(lambda a: column(kept, a).astype(a.dtype) * a, x))
             return fold_slots(self._where.shape[1], self._hear(heard), used, start, self.seal), arrived
         # What others hold of a client may differ from what it holds itself, if a codec stands between them.
         matrix = self._matrix(kept if told.vector is None else jnp.zeros_like(kept), used)
         mixed = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), heard)
         if told.vector is not None:
-            mixed = jax.tree.map(lambda m, a: m + _column(kept, a).astype(a.dtype) * a, mixed, x)
-        return jax.tree.map(lambda m, a: jnp.where(_column(sound, a), m, a), mixed, x), arrived
+            mixed = jax.tree.map(lambda m, a: m + column(kept, a).astype(a.dtype) * a, mixed, x)
+        return jax.tree.map(lambda m, a: jnp.where(column(sound, a), m, a), mixed, x), arrived
 
     def _from_senders(self, size: Any) -> Any:
         """Lay out by slot what each sender's message measures."""
@@ -137,7 +138,7 @@ class LocalPeers(Peers):
         arrived = sent & self._delivered(tick) & sound[self._where]
         self._charge("heard", sent, self._from_senders(told.size))
         self._charge("told", arrived, message_bytes(()))  # the acknowledgement
-        x = jax.tree.map(lambda a: jnp.where(_column(sound, a), a, jnp.zeros_like(a)), x)
+        x = jax.tree.map(lambda a: jnp.where(column(sound, a), a, jnp.zeros_like(a)), x)
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
         acked = self.tables.listening & arrived[self._hearers, self.tables.seat]
         if self._exact or self.clients > DENSE_LIMIT:
@@ -159,7 +160,7 @@ class LocalPeers(Peers):
 
         def received(a: jax.Array) -> jax.Array:
             value = a[self._where, self.tables.twin]
-            return jnp.where(_column(arrived, value), value, jnp.zeros_like(value))
+            return jnp.where(column(arrived, value), value, jnp.zeros_like(value))
 
         return jax.tree.map(received, x), arrived
 
@@ -174,7 +175,7 @@ class LocalPeers(Peers):
             given = self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
             # Zero where nothing arrived, not only weighed with zero: an empty slot asks the client itself, and what
             # `fn` makes of that (a division by a distance, say) need not be finite.
-            return jax.tree.map(lambda a: jnp.where(_column(arrived[:, k], a), a, jnp.zeros_like(a)), given)
+            return jax.tree.map(lambda a: jnp.where(column(arrived[:, k], a), a, jnp.zeros_like(a)), given)
 
         shape = jax.eval_shape(lambda: self.each(fn, x, own))
         self._charge("told", self.present, size)
@@ -206,7 +207,7 @@ class LocalPeers(Peers):
             (change, rest), mass = self._averages((told.vector, told.rest), weight, label, count)
             totals = told.join(self._hub_holds(told, counts_from, change, mass), rest)
         arrived = arrived & (mass[label] > 0)
-        return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x), arrived
+        return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t[label], a), totals, x), arrived
 
     def _averages(self, x: Tree, weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
         """Average `x [C, ...]` within each group: `[G, ...]`, and the weight behind it `[G]`."""
@@ -238,30 +239,33 @@ class LocalPeers(Peers):
             if self._arrivals is not None:
                 sent = sent & self._arrivals.up[tick]
                 arrived = sent & self._arrivals.down[tick]
-        told = jax.tree.map(lambda a: jnp.where(_column(sent, a), a, jnp.zeros_like(a)), said.value)
+        told = jax.tree.map(lambda a: jnp.where(column(sent, a), a, jnp.zeros_like(a)), said.value)
 
         def average(weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
             totals, mass = self._averages(told, jnp.where(sent, weight, 0), label, count)
-            back = jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t[label], a), totals, x)
+            back = jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t[label], a), totals, x)
             return back, jnp.where(arrived, mass[label], 0)
 
         near = average(weight, label, count)
         far = (None, None) if across is None else average(across, jnp.zeros_like(label), 1)
         return Centres(*near, *far), arrived
 
-    def hub(self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree) -> tuple:
+    def hub(
+        self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree, certain: bool = False
+    ) -> tuple[Tree, jax.Array, Tree]:
         """See `Peers.hub`."""
         told = self._tell(self._whole(x), "update")
-        tick, everyone = self._next_exchange(), jnp.ones(self.clients, bool)
-        up = down = everyone
-        if self._arrivals is not None:
-            up, down = self._arrivals.up[tick], self._arrivals.down[tick]
+        up = down = jnp.ones(self.clients, bool)
+        if not certain:
+            tick = self._next_exchange()
+            if self._arrivals is not None:
+                up, down = self._arrivals.up[tick], self._arrivals.down[tick]
         up = up & self._finite(x)
-        heard = jax.tree.map(lambda a: jnp.where(_column(up, a), a, jnp.zeros_like(a))[self.tables.order], told.value)
+        heard = jax.tree.map(lambda a: jnp.where(column(up, a), a, jnp.zeros_like(a))[self.tables.order], told.value)
         answers, memory = fn(heard, up[self.tables.order], memory)
         self._charge_hub(told, answers)
         answers = jax.tree.map(lambda a: a[self.ids], answers)
-        return jax.tree.map(lambda a: jnp.where(_column(down, a), a, jnp.zeros_like(a)), answers), down, memory
+        return jax.tree.map(lambda a: jnp.where(column(down, a), a, jnp.zeros_like(a)), answers), down, memory
 
     def most(self, x: Tree) -> Tree:
         """See `Peers.most`."""
@@ -279,7 +283,7 @@ class LocalPeers(Peers):
 
         def table(a: jax.Array) -> jax.Array:
             a = a[self.tables.order]
-            return jnp.where(_column(arrived, a), a, jnp.zeros_like(a))
+            return jnp.where(column(arrived, a), a, jnp.zeros_like(a))
 
         return jax.tree.map(table, self._whole(x)), arrived
 

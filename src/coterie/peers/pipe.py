@@ -8,7 +8,7 @@ import hashlib
 from multiprocessing.connection import Connection
 
 from coterie.peers.frame import HEADER
-from coterie.peers.remote import COPY, ESSENTIAL, HUB, Frames
+from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
 
 __all__ = ["PipeCarrier"]
 

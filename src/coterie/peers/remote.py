@@ -7,7 +7,7 @@ callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,86 +15,12 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
-from coterie.errors import CoterieError
-from coterie.peers.base import Centres, Peers, Tables, Tree, _column, fold_clients, fold_slots, message_bytes
-from coterie.peers.compression import WHOLE, Coder, Told, open_vector, wrap_vector
-from coterie.peers.frame import Header, decode, encode
+from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes
+from coterie.peers.base import Centres, Peers, Tables, Tree
+from coterie.peers.compression import Coder, Told, wrap_vector
+from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message
 
-__all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Carrier", "Delivery", "Frames", "Line", "RemotePeers"]
-
-HUB = 0xFFFFFFFF  # the hub's place in a frame's header
-# Kinds of frames. A carrier may give up on an ordinary one, never on an essential one. A copy is the hub's mean for a
-# client that took no part in it: the ledger counts it when that client next takes part, where a hub would send it.
-ORDINARY, ESSENTIAL, COPY = 0, 1, 2
-
-Frames = dict[tuple[int, int], bytes]  # by (sender, receiver)
-Address = tuple[int, tuple[int, int], tuple[int, ...]]  # kind, (sender, receiver), where in the arrays
-# kind, (sender, receiver), arrays, and one array more that was encoded: its bytes and what it looks like
-Message = tuple[int, tuple[int, int], list[np.ndarray], bytes, Any]
-
-
-class Carrier(Protocol):
-    """Moves frames between the processes of a run."""
-
-    hub: bool  # whether the hub (the first process) is this one
-
-    def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
-        """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
-
-
-class Delivery(NamedTuple):
-    """What arrived in one exchange; enough of them repeat a run's loss in a simulation."""
-
-    round: int
-    edges: np.ndarray | None = None  # [C, D] by slot
-    up: np.ndarray | None = None  # [K], known at the hub
-    down: np.ndarray | None = None  # [C]
-
-
-class Line:
-    """This process's end of the network: it numbers exchanges and keeps the record of what arrived.
-
-    Args:
-        carrier: what moves the frames.
-        tables: the tables of the clients living here, as NumPy arrays: who is addressed.
-        run: a number that all processes of a run share.
-    """
-
-    def __init__(self, carrier: Carrier, tables: Tables, run: int = 0):
-        self.carrier, self.tables, self.run = carrier, tables, run
-        self.deliveries: list[Delivery] = []
-        self.round = self.exchange = 0
-
-    def start_round(self, number: int) -> None:
-        """Say which round follows: frames are numbered by it."""
-        self.round, self.exchange = number, 0
-
-    def talk(self, messages: Iterable[Message]) -> Frames:
-        """Send the messages of one exchange and return the frames for receivers living here."""
-        number, self.exchange = self.exchange, self.exchange + 1
-        frames = {
-            pair: encode(Header(kind, self.run, self.round, number, *pair), arrays, coded, like)
-            for kind, pair, arrays, coded, like in messages
-        }
-        return self.carrier.exchange(self.round, number, frames)
-
-    def open(self, frame: bytes | None, like: Sequence[Any], codec: Any = None) -> list[Any] | None:
-        """Check what arrived before a method sees it: whole, of this run and round, finite.
-
-        With a codec the last array was encoded; one more value says whether it came whole.
-        """
-        opened = None if frame is None else decode(frame, like, coded=codec is not None)
-        if opened is None or opened[0].run != self.run or opened[0].round != self.round:
-            return None
-        arrays: list[Any] = opened[1]
-        if codec is not None:
-            data = arrays.pop().tobytes()
-            try:
-                arrays += [open_vector(codec, data, like[-1]), data[:1] == WHOLE]
-            except CoterieError:  # torn on the way: as if it had not arrived
-                return None
-        floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]
-        return arrays if all(np.isfinite(v).all() for v in floats) else None
+__all__ = ["RemotePeers"]
 
 
 class RemotePeers(Peers):
@@ -124,7 +50,7 @@ class RemotePeers(Peers):
         heard, arrived, size = self._speak(told, self.tables.listening, "listeners")
         self._charge("heard", self.present, size)
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
-        start = self.seal(jax.tree.map(lambda a: _column(kept, a).astype(a.dtype) * a, x))
+        start = self.seal(jax.tree.map(lambda a: column(kept, a).astype(a.dtype) * a, x))
         return self._fold(heard, used, start), arrived
 
     def _fold(self, heard: Tree, weights: jax.Array, start: Tree) -> Tree:
@@ -184,12 +110,12 @@ class RemotePeers(Peers):
         if label is not None:  # also from those who take no part: they get their group's mean
             labels, _ = self._to_hub(label, jnp.ones_like(weight, bool), kind=ESSENTIAL)
         values, weights, took_part = self._report(told, weight, weight > 0)
-        totals, mass = fold_clients(values, jnp.where(took_part, weights, 0), labels, count, self.seal)
+        totals, mass = self.seal(fold_clients(values, jnp.where(took_part, weights, 0), labels, count, self.seal))
         if told.vector is not None and counts_from is not None:
             totals = told.join(self._hub_holds(told, counts_from, totals[0], mass), totals[1])
         (value, mass), arrived = self._from_hub(jax.tree.map(lambda t: t[labels], (totals, mass)), took_part)
         arrived = arrived & (mass > 0)
-        return jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), value, x), arrived
+        return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), value, x), arrived
 
     def centres(
         self,
@@ -211,19 +137,21 @@ class RemotePeers(Peers):
             averages = fold_clients(values, jnp.where(sent, each, 0), label, count, self.seal)
             found.append(jax.tree.map(lambda t, label=label: t[label], averages))
         found, arrived = self._from_hub(found, sent, kind, copies=False)
-        back = [jax.tree.map(lambda t, a: jnp.where(_column(arrived, a), t, a), mean, x) for mean, _ in found]
+        back = [jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), mean, x) for mean, _ in found]
         pairs = zip(back, [mass for _, mass in found], strict=True)  # where nothing arrived the weight is 0
         return Centres(*(value for pair in pairs for value in pair)), arrived
 
-    def hub(self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree) -> tuple:
+    def hub(
+        self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree, certain: bool = False
+    ) -> tuple[Tree, jax.Array, Tree]:
         """See `Peers.hub`."""
-        everyone = jnp.ones_like(self.ids, bool)
+        everyone, kind = jnp.ones_like(self.ids, bool), ESSENTIAL if certain else ORDINARY
         told = self._tell(x, "update", others=(self.clients,))
-        values, _, up = self._report(told, (), everyone)
+        values, _, up = self._report(told, (), everyone, kind)
         heard = values if told.vector is None else told.join(*values)
         answers, memory = fn(heard, up, memory)
         self._charge_hub(told, answers)
-        answers, down = self._from_hub(answers, jnp.ones(self.clients, bool))
+        answers, down = self._from_hub(answers, jnp.ones(self.clients, bool), kind)
         return answers, down, memory
 
     def most(self, x: Tree) -> Tree:
@@ -272,7 +200,9 @@ class RemotePeers(Peers):
         self._coder.memory = self._coder.memory | {name: site._replace(others=new)}
         return new
 
-    def _report(self, told: Told, beside: Tree, active: jax.Array, kind: int = ORDINARY) -> tuple[Tree, Tree, jax.Array]:
+    def _report(
+        self, told: Told, beside: Tree, active: jax.Array, kind: int = ORDINARY
+    ) -> tuple[Tree, Tree, jax.Array]:
         """Tell the hub something, and exact values beside it; there everyone's are returned, and who was heard.
 
         What was squeezed as a change comes as (vector, rest), anything else as it was told.
@@ -316,7 +246,7 @@ class RemotePeers(Peers):
 
         def send(active: np.ndarray) -> Iterable[Address]:
             for c in np.flatnonzero(active):
-                yield kind, (int(self._host.ids[c]), HUB), (c,)
+                yield kind, (int(self._host.ids[c]), HUB), (int(c),)
 
         expected = [((i,), (i, HUB)) for i in range(self.clients)] if self._line.carrier.hub else []
         # Nothing to remember where nothing can be lost, unless something comes back that can.

@@ -21,8 +21,9 @@ from coterie.graph import Graph
 from coterie.methods.base import adapted, at_round
 from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.compression import Coder
+from coterie.peers.line import Delivery, Line
 from coterie.peers.pipe import PipeCarrier
-from coterie.peers.remote import Delivery, Line, RemotePeers
+from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
 from coterie.stages import slot_taker, stage_ends
 
@@ -101,7 +102,9 @@ class _Site:
         """Run one round; what its codec remembers stays here."""
         line, clients, codec = self.line, self.clients, self.problem.codec
 
-        def program(method: Any, tables: Any, data: Any, codec: Any, key: Any, state: Any, number: Any, held: Any) -> Any:
+        def program(
+            method: Any, tables: Any, data: Any, codec: Any, key: Any, state: Any, number: Any, held: Any
+        ) -> Any:
             coder = None if codec is None else Coder(at_round(codec, number), key, held, by_row=True)
             peers = RemotePeers(tables, clients, line, coder)
             found = at_round(method, number).round(self.task, state, peers, data, key)

@@ -1,0 +1,262 @@
+"""A model with a shared and a personal component, the personal ones tied along a similarity network.
+
+P2, Algorithm 6, corrected: client n has the model (x, z_n), and
+
+    min  sum_n f_n(x, z_n)  +  lam sum_edges |z_i - z_j|_p
+
+makes alike clients share z exactly. In a round every client steps from (x, z_n) on its own data and sends what changed;
+the hub averages the changes of x and moves Z by the network lasso's proximal operator (`network_lasso.py`):
+
+    x <- x - mean_n (lr g_n),    Z <- argmin lam sum |z_i - z_j|_p + |Z - (Z - lr G)|^2 / (2 lr)    (form = "server")
+
+Without a hub (form = "peers") x is mixed with the neighbours, and the proximal operator is found by steps on its dual,
+one exchange of z with the neighbours each. With a codec the changes are squeezed: `codec = "fused"` is the paper's
+communication-efficient gradient, and its `settle` the schedule gamma_t.
+
+What we changed: the paper's one step size is wrong by a factor N for Z (its block is L/N-smooth), so lam is counted
+against a client's own loss, not the mean over all; more than one local step in a round is allowed, and the pull then
+counts as often; its Algorithm 6 updates with gradients that were never sent, ours with what arrived.
+
+The personal component leaves its client (the hub pulls it together with the others'). What must never leave is named
+in `model.personal`.
+"""
+
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie import tree
+from coterie.clients import Clients, Federation, Split
+from coterie.errors import CoterieError
+from coterie.incidence import Problem
+from coterie.lasso_edges import edge_step, edge_value, momentum
+from coterie.methods.base import Info, Topology, method
+from coterie.methods.personal import last_layer
+from coterie.network_lasso import Warm, admm, start
+from coterie.peers.base import Peers, blend
+from coterie.spec import param, spec
+from coterie.task import Task, Variables
+from coterie.traced import changed, is_off
+from coterie.training import LocalSGD, Trained
+
+__all__ = ["Component", "TiedComponent"]
+
+Tree = Any
+
+
+class Hub(NamedTuple):
+    """What the hub holds: both components, and the network lasso's problem and where its solver stands."""
+
+    shared: Tree  # [1, ...]
+    personal: jax.Array  # [K, d2]
+    neighbours: jax.Array  # [K, D]
+    problem: Problem
+    warm: Warm
+
+
+class State(NamedTuple):
+    """Each client's model, with whom it shares its personal component, and what the hub or a client holds beside."""
+
+    variables: Variables
+    alike: jax.Array  # [C, D] whether the client and its neighbour have the same personal component
+    held: Any  # Hub; or by peers the dual of each of a client's edges, [C, D, d2], minus that of its other end
+
+
+@spec
+class TiedComponent(LocalSGD):
+    """Local steps, then the network lasso's proximal operator (abstract)."""
+
+    topology: ClassVar[Topology] = "graph"
+    default_graph: ClassVar[str] = "similarity"
+    mutual: ClassVar[bool] = True
+    steps: int = param(1, "local steps in a round; 0 counts epochs", at_least=0)
+    lam: float = param(0.1, "strength of the tie along an edge, against a client's own mean loss", at_least=0)
+    norm: Literal["1", "2", "inf"] = param("2", "of a difference: 1 makes single numbers equal, 2 and inf whole parts")
+    form: Literal["server", "peers"] = param("server", "where parts are pulled together: at a hub, or by neighbours")
+    iterations: int = param(100, "of the solver in a round, at most; by peers exactly, one message each", at_least=1)
+    tolerance: float = param(1e-5, "duality gap, as a share of the objective, at which the server stops", above=0)
+    path_factor: float = param(0.0, "factor by which lam shrinks along a path; 0 keeps it", at_least=0, below=1)
+    path_every: int = param(10, "rounds with each lam of a path", at_least=1)
+
+    @property
+    def p(self) -> Any:
+        """The norm as the solvers call it."""
+        return self.norm if self.norm == "inf" else int(self.norm)
+
+    def at_round(self, number: jax.Array | int) -> Self:
+        """Return the method with the learning rate and the lam of a round, counted from 1."""
+        now = super().at_round(number)
+        if is_off(self.path_factor):
+            return now
+        return changed(now, lam=self.lam * self.path_factor ** jnp.asarray((number - 1) // self.path_every, float))
+
+    def tied(self, task: Task) -> Task:
+        """Return the task with the tied part of the model as its personal part (beside what must not travel)."""
+        raise NotImplementedError
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse what this method cannot train, before anything is compiled."""
+        self.tied(task)
+
+    # -- a model as shared part, personal part and what never travels ------------------------------------------------
+
+    def _parts(self, task: Task, params: Tree) -> tuple[Tree, Tree]:
+        """Return the shared and the tied part of models `[C, ...]`."""
+        return self.tied(task).shared(params), task.shared(self.tied(task).own(params))
+
+    # -- the three functions ------------------------------------------------------------------------------------------
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model, and tell the hub who is tied to whom."""
+        variables = tree.broadcast(task.init(key), peers.ids.shape[0])
+        shared, personal = self._parts(task, variables.params)
+        rows, _ = flat(personal)
+        if self.form == "peers":
+            duals = jnp.zeros((*peers.present.shape, rows.shape[1]), rows.dtype)
+            return State(variables, peers.present, duals)
+
+        def tie(lists: tuple, arrived: jax.Array, memory: tuple) -> tuple:
+            neighbours, present = lists
+            return (), (neighbours, problem_of(neighbours, present, rows.dtype))
+
+        _, _, (neighbours, problem) = peers.hub(tie, (peers.neighbours, peers.present), (), certain=True)
+        first = jax.tree.map(lambda a: a[:1], shared)
+        everyone = jnp.broadcast_to(rows[:1], (peers.clients, rows.shape[1]))
+        hub = Hub(first, everyone, neighbours, problem, start(problem, rows.shape[1], rows.dtype))
+        return State(variables, peers.present, hub)
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Step on one's own data; average what is shared, pull together what is tied."""
+
+        def train(variables: Variables, data: Split, key: jax.Array) -> Trained:
+            return self.train(task, variables, data, key)
+
+        trained = peers.each(train, state.variables, clients.train, peers.keys(key))
+        pull = self._by_server if self.form == "server" else self._by_peers
+        shared, personal, alike, held = pull(task, state, trained.variables.params, peers)
+        params = eqx.combine(shared, personal, trained.variables.params)  # the rest never travels
+        variables = Variables(params, trained.variables.statistics)
+        alike = alike & peers.present
+        weights = alike / (1 + alike.sum(1, keepdims=True)).astype(task.dtype)
+        counts = {"lam": jnp.broadcast_to(jnp.asarray(self.lam, task.dtype), trained.loss.shape)}
+        return State(variables, alike, held), Info(trained.loss, weights, counts)
+
+    def _step(self) -> Any:
+        """Return the length of a round's way: the pull is as strong as that many local steps are long."""
+        return self.lr * (self.steps or self.epochs)
+
+    def _by_server(self, task: Task, state: State, after: Tree, peers: Peers) -> tuple:
+        """Send what changed; the hub averages, solves, and answers with both components."""
+        before = self._parts(task, state.variables.params)
+        moved = self._parts(task, after)
+        change = tree.minus(moved, before)
+        _, join = flat(before[1])
+
+        def solve(change: tuple, arrived: jax.Array, hub: Hub) -> tuple:
+            heard = jnp.maximum(arrived.sum(), 1)
+            shared = jax.tree.map(
+                lambda x, c: x + c.sum(0, keepdims=True) / heard.astype(c.dtype), hub.shared, change[0]
+            )
+            goal = hub.personal + flat(change[1])[0]  # U = Z - lr G
+            found = admm(hub.problem, goal, self.lam, self._step(), self.p, hub.warm, self.iterations, self.tolerance)
+            count = hub.personal.shape[0]
+            copies = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), shared)
+            alike = found.labels[hub.neighbours] == found.labels[:, None]
+            return (copies, found.Z, alike), hub._replace(shared=shared, personal=found.Z, warm=found.warm)
+
+        (shared, rows, alike), arrived, hub = peers.hub(solve, change, state.held)
+        shared, personal = tree.where(arrived, (shared, join(rows)), before)  # who missed it keeps its old model
+        return shared, personal, tree.where(arrived, alike, state.alike), hub
+
+    def _by_peers(self, task: Task, state: State, after: Tree, peers: Peers) -> tuple:
+        """Mix what is shared with the neighbours; find the proximal operator by steps on its dual."""
+        shared, personal = self._parts(task, after)
+        shared = blend(peers, shared, peers.weights) if jax.tree.leaves(shared) else shared
+        goal, join = flat(personal)  # U
+        eta, slots = self._step(), peers.present.shape[1]
+
+        def copies(x: jax.Array) -> jax.Array:
+            return jnp.broadcast_to(x[:, None], (x.shape[0], slots, *x.shape[1:]))
+
+        # Both ends of an edge hold its dual, one minus the other's. Where a message got lost they no longer do: they
+        # meet in the middle before they go on.
+        degree = peers.present.sum(1).astype(goal.dtype)
+        (theirs, other_degree), arrived = peers.swap((state.held, copies(degree)))
+        duals = jnp.where(arrived[..., None], 0.5 * (state.held - theirs), state.held)
+        step = 1 / (eta * (degree[:, None] + jnp.maximum(other_degree, 1)))
+        radius = jnp.where(peers.present, jnp.asarray(self.lam, goal.dtype), 0)
+
+        def ascend(look: jax.Array, *rows: jax.Array) -> tuple:  # one client's edges
+            dual, ahead, own, heard, step, radius = (row[None] for row in rows)
+            new = edge_step(dual, ahead, own, heard, step, radius, look, self.p, peers.seal)
+            return jax.tree.map(lambda a: a[0], new)
+
+        def iterate(t: jax.Array, carry: tuple) -> tuple:
+            duals, ahead, closed = carry
+            value = edge_value(goal, ahead, eta, peers.seal)
+            theirs, arrived = peers.swap(copies(value))
+            look = jnp.broadcast_to(momentum(t.astype(goal.dtype)), degree.shape)
+            new = peers.each(ascend, look, duals, ahead, value, theirs, step, radius)
+            return tree.where(arrived, new, (duals, duals, closed))  # an edge nothing came from rests
+
+        duals, _, alike = peers.loop(self.iterations, iterate, (duals, duals, state.alike))
+        return shared, join(edge_value(goal, duals, eta, peers.seal)), alike, duals
+
+    def models(self, state: State) -> Variables:
+        """Return each client's model: the shared component and its own."""
+        return state.variables
+
+
+@method
+class Component(TiedComponent):
+    """A shared component, averaged, and personal ones that alike clients share exactly."""
+
+    uses_hub: ClassVar[bool] = True
+    personal: tuple[str, ...] = param((), "the personal component, by name; none takes the last layer")
+
+    def tied(self, task: Task) -> Task:
+        """Return the task with the personal component kept apart; refuse a choice that leaves nothing to share."""
+        chosen = self.personal or (last_layer(task),)
+        split = task.keeping(tuple(chosen) + tuple(task.personal))
+        if len(split.personal_names) == len(split.names):
+            raise CoterieError(
+                f"method.personal {', '.join(chosen)} is the whole model; name a part of it (known: "
+                f"{', '.join(task.names)}), or take the method network-lasso, which has no shared component"
+            )
+        return split
+
+
+def problem_of(neighbours: jax.Array, present: jax.Array, dtype: Any) -> Problem:
+    """Make the network lasso's problem of everyone's list of neighbours `[K, D]`, inside a program.
+
+    An edge is listed by its lower end. There are at most K D / 2 of them; places that are left over join a client to
+    itself with weight 0, which changes nothing.
+    """
+    clients, slots = neighbours.shape
+    own = jnp.broadcast_to(jnp.arange(clients, dtype=jnp.int32)[:, None], neighbours.shape)
+    listed = (present & (own < neighbours)).reshape(-1)
+    chosen = jnp.argsort(~listed, stable=True)[: clients * slots // 2]
+    real, lower = listed[chosen], own.reshape(-1)[chosen]
+    edges = jnp.stack([lower, jnp.where(real, neighbours.reshape(-1)[chosen], lower)], axis=1)
+    number = jnp.where(real, edges[:, 0] * clients + edges[:, 1], clients**2)  # in order: by lower, then by higher end
+    table = jnp.searchsorted(number, jnp.minimum(own, neighbours) * clients + jnp.maximum(own, neighbours))
+    sign = jnp.where(present, jnp.where(own < neighbours, 1, -1), 0).astype(dtype)
+    table = jnp.where(present, table, 0).astype(jnp.int32)
+    return Problem(edges, real.astype(dtype), present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
+
+
+def flat(x: Tree) -> tuple[jax.Array, Any]:
+    """Return `x [C, ...]` as one matrix `[C, d]`, and the way back."""
+    leaves, structure = jax.tree.flatten(x)
+    shapes = [a.shape[1:] for a in leaves]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    matrix = jnp.concatenate([a.reshape(a.shape[0], -1) for a in leaves], axis=1)
+
+    def join(matrix: jax.Array) -> Tree:
+        parts = jnp.split(matrix, ends[:-1], axis=1)
+        return jax.tree.unflatten(structure, [p.reshape(-1, *s) for p, s in zip(parts, shapes, strict=True)])
+
+    return matrix, join

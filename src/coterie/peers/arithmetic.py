@@ -1,0 +1,71 @@
+"""The arithmetic of the verbs: sums whose order does not depend on where clients live, and the size of a message."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from coterie.peers.frame import frame_bytes
+
+__all__ = ["column", "fold_clients", "fold_slots", "message_bytes", "seal", "share_bytes"]
+
+Tree = Any
+
+
+def seal(x: Tree, zero: jax.Array) -> Tree:
+    """Pass the bits of floating arrays through an integer sum with `zero`; see `Peers.seal`."""
+
+    def detour(a: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            return a
+        bits = jnp.dtype(f"int{8 * a.dtype.itemsize}")
+        return lax.bitcast_convert_type(lax.bitcast_convert_type(a, bits) + zero.astype(bits), a.dtype)
+
+    return jax.tree.map(detour, x)
+
+
+def message_bytes(x: Tree, leading: int = 1) -> int:
+    """Return the size of one client's message: the arrays without their first `leading` axes."""
+    return frame_bytes([jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in jax.tree.leaves(x)])
+
+
+def share_bytes(x: Tree, clients: int) -> int:
+    """Return the size of the table that `share` sends down: everyone's values and who is missing."""
+    whole = [jax.ShapeDtypeStruct((clients, *a.shape[1:]), a.dtype) for a in jax.tree.leaves(x)]
+    return frame_bytes([*whole, jax.ShapeDtypeStruct((clients,), jnp.bool_)])
+
+
+def fold_slots(
+    slots: int, hear: Callable[[Any], Tree], weights: jax.Array, start: Tree, seal: Callable[[Tree], Tree]
+) -> Tree:
+    """Add `weights[:, k] * hear(k)` slot after slot. In this order on every carrier: that makes results bit-equal."""
+
+    def add(k: Any, total: Tree) -> Tree:
+        return jax.tree.map(
+            lambda t, other: t + seal(column(weights[:, k], other).astype(other.dtype) * other), total, hear(k)
+        )
+
+    return lax.fori_loop(0, slots, add, start) if slots else start
+
+
+def fold_clients(
+    x: Tree, weight: jax.Array, label: jax.Array, groups: int, seal: Callable[[Tree], Tree]
+) -> tuple[Tree, jax.Array]:
+    """Average `x [K, ...]` within each group, one client after another; returns `[G, ...]` and the weight `[G]`."""
+    total = jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x)
+
+    def add(k: Any, carry: tuple) -> tuple:
+        total, mass = carry
+        total = jax.tree.map(lambda t, a: t.at[label[k]].add(seal(weight[k].astype(a.dtype) * a[k])), total, x)
+        return total, mass.at[label[k]].add(weight[k])
+
+    total, mass = lax.fori_loop(0, weight.shape[0], add, (total, jnp.zeros(groups, weight.dtype)))
+    safe = jnp.where(mass > 0, mass, 1)
+    return jax.tree.map(lambda t: t / column(safe.astype(t.dtype), t), total), mass
+
+
+def column(values: jax.Array, like: jax.Array) -> jax.Array:
+    """Reshape `[C]` so that it multiplies `like [C, ...]`."""
+    return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))

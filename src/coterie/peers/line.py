@@ -1,0 +1,87 @@
+"""A process's end of the network: what a carrier does, how frames are numbered, what is checked on arrival."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from coterie.errors import CoterieError
+from coterie.peers.compression import WHOLE, open_vector
+from coterie.peers.frame import Header, decode, encode
+from coterie.peers.records import Tables
+
+__all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Address", "Carrier", "Delivery", "Frames", "Line", "Message"]
+
+HUB = 0xFFFFFFFF  # the hub's place in a frame's header
+# Kinds of frames. A carrier may give up on an ordinary one, never on an essential one. A copy is the hub's mean for a
+# client that took no part in it: the ledger counts it when that client next takes part, where a hub would send it.
+ORDINARY, ESSENTIAL, COPY = 0, 1, 2
+
+Frames = dict[tuple[int, int], bytes]  # by (sender, receiver)
+Address = tuple[int, tuple[int, int], tuple[int, ...]]  # kind, (sender, receiver), where in the arrays
+# kind, (sender, receiver), arrays, and one array more that was encoded: its bytes and what it looks like
+Message = tuple[int, tuple[int, int], list[np.ndarray], bytes, Any]
+
+
+class Carrier(Protocol):
+    """Moves frames between the processes of a run."""
+
+    hub: bool  # whether the hub (the first process) is this one
+
+    def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
+        """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
+
+
+class Delivery(NamedTuple):
+    """What arrived in one exchange; enough of them repeat a run's loss in a simulation."""
+
+    round: int
+    edges: np.ndarray | None = None  # [C, D] by slot
+    up: np.ndarray | None = None  # [K], known at the hub
+    down: np.ndarray | None = None  # [C]
+
+
+class Line:
+    """This process's end of the network: it numbers exchanges and keeps the record of what arrived.
+
+    Args:
+        carrier: what moves the frames.
+        tables: the tables of the clients living here, as NumPy arrays: who is addressed.
+        run: a number that all processes of a run share.
+    """
+
+    def __init__(self, carrier: Carrier, tables: Tables, run: int = 0):
+        self.carrier, self.tables, self.run = carrier, tables, run
+        self.deliveries: list[Delivery] = []
+        self.round = self.exchange = 0
+
+    def start_round(self, number: int) -> None:
+        """Say which round follows: frames are numbered by it."""
+        self.round, self.exchange = number, 0
+
+    def talk(self, messages: Iterable[Message]) -> Frames:
+        """Send the messages of one exchange and return the frames for receivers living here."""
+        number, self.exchange = self.exchange, self.exchange + 1
+        frames = {
+            pair: encode(Header(kind, self.run, self.round, number, *pair), arrays, coded, like)
+            for kind, pair, arrays, coded, like in messages
+        }
+        return self.carrier.exchange(self.round, number, frames)
+
+    def open(self, frame: bytes | None, like: Sequence[Any], codec: Any = None) -> list[Any] | None:
+        """Check what arrived before a method sees it: whole, of this run and round, finite.
+
+        With a codec the last array was encoded; one more value says whether it came whole.
+        """
+        opened = None if frame is None else decode(frame, like, coded=codec is not None)
+        if opened is None or opened[0].run != self.run or opened[0].round != self.round:
+            return None
+        arrays: list[Any] = opened[1]
+        if codec is not None:
+            data = arrays.pop().tobytes()
+            try:
+                arrays += [open_vector(codec, data, like[-1]), data[:1] == WHOLE]
+            except CoterieError:  # torn on the way: as if it had not arrived
+                return None
+        floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]
+        return arrays if all(np.isfinite(v).all() for v in floats) else None
