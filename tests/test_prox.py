@@ -289,6 +289,8 @@ def test_kkt_sees_what_is_wrong():
         ([1.0, 2.0], np.nan, "gamma must be at least 0"),
         ([1.0, 2.0], np.inf, "gamma must be at least 0, and finite"),
         ([1.0, np.nan], 1, "g must be finite"),
+        ([[1.0, 1.0], [1.0, np.inf]], [1, 0], "g must be finite"),
+        ([1e308, 1e308], 1, r"g must be finite, but has elements \(or sums\)"),
         ([[[1.0]]], 1, r"g has shape \(1, 1, 1\), but must be \[d\]"),
         (3.0, 1, r"g has shape \(\), but must be \[d\]"),
         ([[1.0], [2.0]], [1, 2, 3], r"gamma has shape \(3,\), but must be a number"),
@@ -299,7 +301,9 @@ def test_fused_refuses_what_makes_no_sense(g, gamma, message):
         fused(g, gamma)
 
 
-def test_kkt_refuses_another_shape():
+def test_kkt_refuses_what_makes_no_sense():
+    with pytest.raises(CoterieError, match="g and q must be finite"):
+        fused_kkt(np.zeros(3), np.full(3, np.nan), 1)
     with pytest.raises(CoterieError, match=r"q has shape \(2,\), but must have the shape of g, \(3,\)"):
         fused_kkt(np.zeros(3), np.zeros(2), 1)
 

@@ -85,7 +85,7 @@ def solve(g: Any, gamma: Any, q: Any, bend: Any, piece: Any, sums: Any, bounds: 
     A gamma that is negative or not finite, and a row that is not finite, give NaN: a program can be told nothing else.
     """
     for row in range(g.shape[0]):
-        if gamma[row] == 0:
+        if gamma[row] == 0 and np.isfinite(g[row]).all():
             q[row] = g[row]
         elif gamma[row] > 0 and gamma[row] < np.inf:
             _solve_row(g[row], gamma[row], q[row], bend, piece, sums, bounds)

@@ -36,6 +36,8 @@ def fused(g: Any, gamma: Any) -> np.ndarray:
     g, gamma = _rows(g, gamma)
     q = np.empty_like(g, order="C")
     _fused(g, gamma, q, kernel)
+    if np.isnan(q[..., :1]).any():  # all elements of a row are, or none: no need to look through g
+        raise CoterieError("g must be finite, but has elements (or sums) that are NaN or infinite")
     return q
 
 
@@ -72,6 +74,8 @@ def fused_kkt(g: Any, q: Any, gamma: Any) -> float:
     q = np.asarray(q, np.float64)
     if q.shape != g.shape:
         raise CoterieError(f"q has shape {q.shape}, but must have the shape of g, {g.shape}")
+    if not (np.isfinite(g).all() and np.isfinite(q).all()):
+        raise CoterieError("g and q must be finite, but one has elements that are NaN or infinite")
     if q.size == 0:
         return 0.0
     gamma = gamma[..., None]
@@ -202,6 +206,4 @@ def _rows(g: Any, gamma: Any) -> tuple[np.ndarray, np.ndarray]:
         raise CoterieError(f"gamma has shape {gamma.shape}, but must be a number, or one for each of the rows of g")
     if not np.all((gamma >= 0) & (gamma < np.inf)):
         raise CoterieError("gamma must be at least 0, and finite")
-    if not np.isfinite(g).all():
-        raise CoterieError("g must be finite, but has elements that are NaN or infinite")
     return g, np.broadcast_to(gamma, g.shape[:-1])
