@@ -34,12 +34,15 @@ class Graph:
         probability: `[K, D]` in (0, 1]: with it a message from each slot is sent in a step, drawn anew in every step;
             None where links are certain. Methods that push (`sgp`, `pdbo-mtl`) run on such networks.
         schedule: `[T, K, D]` bool, the links of step t, t + T, ...: a network that changes as the user says.
+        strength: `[K, D]` above 0: how strongly alike clients are tied, for methods that tie (`network-lasso`); None
+            ties all alike. Mixing has weights of its own.
     """
 
     neighbours: np.ndarray
     present: np.ndarray
     probability: np.ndarray | None = None
     schedule: np.ndarray | None = None
+    strength: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         neighbours, present = np.asarray(self.neighbours, np.int32).view(), np.asarray(self.present, bool).view()
@@ -66,6 +69,11 @@ class Graph:
             object.__setattr__(self, "probability", checked_probability(self.probability, neighbours, present))
         if self.schedule is not None:
             object.__setattr__(self, "schedule", checked_schedule(self.schedule, neighbours, present))
+        if self.strength is not None:
+            strength = np.asarray(self.strength, float)
+            if strength.shape != present.shape or not np.all((strength > 0) & np.isfinite(strength) | ~present):
+                raise CoterieError(f"strength must be above 0 and finite for each neighbour, {list(present.shape)}")
+            object.__setattr__(self, "strength", strength)
 
     @classmethod
     def from_edges(cls, hearing: Any, heard: Any, clients: int) -> "Graph":

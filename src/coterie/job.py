@@ -283,7 +283,7 @@ def _codec(codec: Any, method: Any, name: str) -> Any:
 
 
 def _about_graph(graph: Graph) -> dict[str, Any]:
-    tables = (graph.neighbours, graph.present, graph.probability, graph.schedule)
+    tables = (graph.neighbours, graph.present, graph.probability, graph.schedule, graph.strength)
     digest = hashlib.sha256(b"".join(table.tobytes() for table in tables if table is not None)).hexdigest()
     return {"name": "given", "edges": graph.edges(), "digest": digest[:16]}
 

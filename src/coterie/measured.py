@@ -12,12 +12,28 @@ import numpy as np
 
 from coterie.graph import Graph
 
-__all__ = ["HubTraffic", "MeasuredGraph", "graph_of"]
+__all__ = ["HubTraffic", "MeasuredGraph", "by_slot", "graph_of"]
 
 
-def graph_of(edges: np.ndarray, clients: int) -> Graph:
-    """Return the graph in which both ends of each edge hear each other."""
-    return Graph.from_edges(edges.ravel(), edges[:, ::-1].ravel(), clients)
+def graph_of(edges: np.ndarray, clients: int, strength: np.ndarray | None = None) -> Graph:
+    """Return the graph in which both ends of each edge hear each other; edges may be of unequal strength `[m]`."""
+    graph = Graph.from_edges(edges.ravel(), edges[:, ::-1].ravel(), clients)
+    if strength is None or np.all(strength == 1):
+        return graph
+    return dataclasses.replace(graph, strength=by_slot(graph, edges, strength))
+
+
+def by_slot(graph: Graph, edges: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Lay values of the edges `[m]` out by slot, `[K, D]`, zero in unused slots."""
+    import scipy.sparse
+
+    ends = np.concatenate([edges, edges[:, ::-1]])
+    shape = (graph.clients, graph.clients)
+    number = scipy.sparse.coo_array((np.tile(np.arange(len(values)), 2), (ends[:, 0], ends[:, 1])), shape).tocsr()
+    number.sort_indices()
+    found = np.zeros(graph.present.shape)
+    found[graph.present] = np.asarray(values)[number.data]
+    return found
 
 
 class HubTraffic(NamedTuple):
@@ -49,15 +65,7 @@ class MeasuredGraph:
 
     def by_slot(self, values: np.ndarray) -> np.ndarray:
         """Lay values of the edges `[m]` out by slot, `[K, D]`, zero in unused slots."""
-        import scipy.sparse
-
-        ends = np.concatenate([self.edges, self.edges[:, ::-1]])
-        shape = (self.graph.clients, self.graph.clients)
-        number = scipy.sparse.coo_array((np.tile(np.arange(len(values)), 2), (ends[:, 0], ends[:, 1])), shape).tocsr()
-        number.sort_indices()
-        found = np.zeros(self.graph.present.shape)
-        found[self.graph.present] = np.asarray(values)[number.data]
-        return found
+        return by_slot(self.graph, self.edges, values)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what a file needs to hold."""
@@ -68,5 +76,5 @@ class MeasuredGraph:
     def of(cls, arrays: dict[str, np.ndarray]) -> "MeasuredGraph":
         """Make it of the arrays of a file."""
         sent = HubTraffic(**{name: arrays[name] for name in HubTraffic._fields})
-        graph = graph_of(arrays["edges"], int(arrays["clients"]))
+        graph = graph_of(arrays["edges"], int(arrays["clients"]), arrays["weights"])
         return cls(graph, arrays["edges"], arrays["weights"], arrays["lengths"], sent)

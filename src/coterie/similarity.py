@@ -107,7 +107,7 @@ class Similarity:
             raise CoterieError(f"the summary of client {federation.names[client]!r} contains NaN or infinity; {fix}")
         edges, lengths = self.connect_alike(told)
         weights = edge_weights(lengths, self.edge_weights)
-        graph = graph_of(edges, clients)
+        graph = graph_of(edges, clients, weights)
         # The last answer: each client's neighbours, and the weights of their edges where these differ.
         kinds = [np.int32] + ([np.float32] if self.edge_weights == "gaussian" else [])
         lists = [frame_bytes([np.zeros(degree, kind) for kind in kinds]) for degree in graph.degree]

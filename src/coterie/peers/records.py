@@ -29,6 +29,7 @@ class Tables(NamedTuple):
     twin: jax.Array  # [C, D]
     seat: jax.Array  # [C, L]
     weights: jax.Array  # [C, D] the mixing weights of the graph; a client keeps what its row lacks to one
+    strength: jax.Array  # [C, D] how strongly one is tied to each neighbour; 0 where there is none
     chance: jax.Array  # [C, L] the probability of reaching each listener in a step; 1 where links are certain
     schedule: jax.Array  # [T, C, L] whom one reaches in step t, t + T, ...; no rows where links are not scheduled
     order: jax.Array  # [K] where the client with id k is stored, when all live here

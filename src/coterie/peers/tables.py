@@ -31,11 +31,18 @@ def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = Non
         "twin": heard.find(graph.neighbours, rows)[here],
         "seat": heard.find(listeners, rows)[here],
         "weights": np.asarray(weights, dtype)[here],
+        "strength": _strength(graph, dtype)[here],
         "order": order,
         "chance": np.asarray(chance, dtype)[here],
         "schedule": schedule[:, here],
     }
     return Tables(**found)
+
+
+def _strength(graph: Graph, dtype: type) -> np.ndarray:
+    """Return how strongly neighbours are tied, `[K, D]`: alike, where the graph does not say."""
+    strength = np.ones(graph.present.shape) if graph.strength is None else graph.strength
+    return np.where(graph.present, strength, 0).astype(dtype)
 
 
 def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
