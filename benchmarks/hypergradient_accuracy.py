@@ -1,0 +1,161 @@
+"""How near PDBO-MTL's estimates come to the gradient they are after, while the inner problem is still being solved.
+
+    python benchmarks/hypergradient_accuracy.py --dataset shakespeare --more 150 --device gpu
+    python benchmarks/hypergradient_accuracy.py --dataset fashion-mnist --more 300 --device gpu
+    python benchmarks/hypergradient_accuracy.py --dataset digits --more 100 --device cpu
+
+After each third of a run of `coterie reproduce pdbo` (estimator local) the inner problem goes on under fixed weights,
+for `--more` pushes, the last third of them with small steps. There the slope of everyone's cost is nearly zero, so that
+the derivative in the weights alone is the whole hyper-gradient: the target. It is found twice, with other minibatches
+and links, to tell its noise. No score is looked at. An estimate is judged by its relative error and its cosine to the
+target, over all clients; what is common to a client's weights does nothing behind a softmax and is taken out.
+"""
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from common import publish
+
+from coterie.engine import Engine, Training, plan_for
+from coterie.hypergradients import Estimator, Settings, estimate
+from coterie.job import Job, load_federation, make_task
+from coterie.lineup import Lineup, entry_of, variant
+from coterie.peers.local import LocalPeers
+from coterie.pushsum import frequencies
+from coterie.reproduce import pdbo
+from coterie.runtime import Device, choose_device
+
+GOSSIP = 3
+FIXED = (0.03, 0.1, 0.3, 1.0)  # dampings tried with every learning rate; others are shares of it
+
+
+class Bench:
+    """A run of PDBO-MTL with the local estimate, and the programs that look at its state."""
+
+    def __init__(self, args: argparse.Namespace, device: Device):
+        found = pdbo.reproduction(args.dataset, methods=("pdbo-mtl-local",), seeds=1, clients=args.clients)
+        lineup = Lineup.from_dict(found.tables)
+        experiment = variant(lineup.experiment, entry_of(lineup.methods[0])).replace({"run": {"seed": args.seed}})
+        data = load_federation(experiment)
+        base = make_task(experiment, data)
+        self.engine = Engine(base, data, device, plan_for(base, data, device))
+        job = Job.of(experiment, data, base)
+        self.method: Any = job.method
+        self.training = Training(self.engine, job.method, job.graph, job.weights, args.seed)
+        self.task = self.training.task
+        self.longer = dataclasses.replace(self.method, pushes=args.more, settle=max(1, args.more // 3))
+        self.solve, self.direct = jax.jit(self._solve), jax.jit(self._direct)
+        self.estimators = {kind: jax.jit(self._estimator(kind)) for kind in ("neumann", "hgp")}
+
+    def given(self) -> tuple[Any, Any]:
+        """Return what every program needs beside the state: an argument, so that no data is compiled in."""
+        return self.training._tables, self.engine.clients
+
+    def _solve(self, state: Any, given: tuple, key: jax.Array) -> Any:
+        """Let the inner problem go on under the weights of the next round."""
+        tables, clients = given
+        return self.longer._solve(self.task, state, LocalPeers(tables, self.engine.plan), clients, key)[0]
+
+    def _direct(self, state: Any, given: tuple) -> tuple[Any, jax.Array, jax.Array]:
+        """Return d_lambda F_i, the length of the mean d_x F_i, and the mean of their lengths."""
+        tables, clients = given
+        x, peers = self.task.shared(state.variables.params), LocalPeers(tables, self.engine.plan)
+        slope, direct = peers.each(jax.grad(self._outer, argnums=(0, 1)), x, state.weights, clients.train)
+        leaves = jax.tree.leaves(slope)
+        mean = jnp.sqrt(sum((a.mean(0) ** 2).sum() for a in leaves))
+        return direct, mean, jnp.sqrt(sum((a.reshape(a.shape[0], -1) ** 2).sum(1) for a in leaves)).mean()
+
+    def _outer(self, x: Any, lam: Any, data: Any) -> jax.Array:
+        return self.method._outer_cost(self.task, x, lam, data)
+
+    def _estimator(self, kind: Estimator) -> Callable:
+        def program(state: Any, given: tuple, key: jax.Array, depth: Any, damping: Any, gossip: Any) -> Any:
+            tables, clients = given
+            return estimate(
+                LocalPeers(tables, self.engine.plan),
+                lambda x, lam, data, key: self.method._inner_loss(self.task, x, lam, data, key),
+                self._outer,
+                self.task.shared(state.variables.params),
+                state.weights,
+                clients.train,
+                key,
+                Settings(kind, depth, damping, gossip),
+                frequencies(state.seen),
+            ).value
+
+        return program
+
+    def look(self, state: Any) -> dict[str, Any]:
+        """Compare all estimates in one state with the target."""
+        local, *slopes = self.direct(state, self.given())
+        there = [self.direct(self.solve(state, self.given(), jax.random.key(100 + k)), self.given()) for k in (1, 2)]
+        targets = [centred(found[0]) for found in there]
+        target, here = (targets[0] + targets[1]) / 2, centred(local)
+        figures: dict[str, Any] = {
+            "mean_slope": number(slopes[0]),
+            "slope_of_a_client": number(slopes[1]),
+            "mean_slope_at_target": number(there[1][1]),
+            "slope_of_a_client_at_target": number(there[1][2]),
+            "between_two_targets": compared(targets[0], targets[1]),
+            "local": compared(here, target),
+        }
+        lr = float(self.method.lr)
+        tried = [(5, damping) for damping in (*FIXED, 0.2 * lr, lr)] + [(20, 0.2 * lr), (20, lr)]
+        for kind, cases in (("neumann", tried), ("hgp", [(5, FIXED[0]), (5, 0.2 * lr)])):
+            for depth, damping in cases:
+                numbers = (jnp.int32(depth), jnp.float32(damping), jnp.int32(GOSSIP))
+                found = centred(self.estimators[kind](state, self.given(), jax.random.key(7), *numbers))
+                correction = number(np.linalg.norm(found - here) / np.linalg.norm(here))
+                label = f"{kind}, damping {damping:g}, depth {depth}"
+                figures[label] = compared(found, target) | {"correction_over_local": correction}
+        return figures
+
+
+def centred(value: Any) -> np.ndarray:
+    """Take out of each client's gradient what a softmax does not see."""
+    array = np.asarray(jax.tree.leaves(value)[0], np.float64)
+    return array - array.mean(1, keepdims=True)
+
+
+def compared(found: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """Return the relative error and the cosine, over all clients together."""
+    sizes = np.linalg.norm(found), np.linalg.norm(target)
+    error = np.linalg.norm(found - target) / sizes[1]
+    return {"error": number(error), "cosine": number((found * target).sum() / sizes[0] / sizes[1])}
+
+
+def number(value: Any) -> float:
+    """Four digits are enough."""
+    return float(f"{float(value):.4g}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", choices=list(pdbo.DATASETS), default="digits")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--clients", type=int, default=None)
+    parser.add_argument("--rounds", type=int, default=pdbo.ROUNDS, help="of the run, looked at in three places")
+    parser.add_argument("--more", type=int, default=150, help="pushes to the target")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    device, began = choose_device(args.device), time.time()
+    bench = Bench(args, device)
+    state, _ = bench.training.init()
+    figures: dict[str, Any] = {"dataset": args.dataset, "pushes_to_the_target": args.more, "lr": float(bench.method.lr)}
+    every = max(1, args.rounds // 3)
+    for first in range(1, 3 * every + 1, every):
+        state, block = bench.training.advance(state, first, every)
+        loss = {"training_loss": number(block.loss[-1].mean())}
+        figures[f"after round {first + every - 1}"] = loss | bench.look(state)
+    figures["benchmark_seconds"] = round(time.time() - began, 1)
+    publish(f"hypergradient-accuracy-{args.dataset}", device.label, figures)
+
+
+if __name__ == "__main__":
+    main()
