@@ -139,6 +139,17 @@ def test_pdbo_gives_every_method_the_same_predictors_and_minibatches():
     assert all(methods[label].inner == "warm" for label in pdbo.LABELS)
 
 
+@pytest.mark.parametrize("dataset", pdbo.DATASETS)
+def test_pdbo_dampens_less_than_it_learns(dataset):
+    lineup = Lineup.from_dict(pdbo.reproduction(dataset).tables)
+    methods = [variant(lineup.experiment, entry_of(method)).method.spec for method in lineup.methods]
+    estimators = [spec for spec in methods if getattr(spec, "estimator", "local") != "local"]
+    assert len(estimators) == 2
+    for spec in estimators:
+        assert spec.damping == pdbo.DATASETS[dataset].damping
+        assert spec.damping < spec.lr / 2  # with the whole learning rate the series grew wherever it was measured
+
+
 def test_pdbo_restarts_as_the_paper_does():
     found = pdbo.reproduction("emnist", restart=True)
     own = found.tables["methods"]["pdbo-mtl"]

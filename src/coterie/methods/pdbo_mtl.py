@@ -9,9 +9,10 @@ sum depends on its lambda_i through x (`hypergradients.py`) and steps. Estimator
 - "tracking": exact in the limit, on any network; for inner losses that are convex enough;
 - "local": as if x did not depend on the weights (the paper's PDBO-MTL (local)); no message.
 
-Keep damping * depth small while the inner problem is far from solved: the mean slope of the outer costs, which a solved
-one leaves at nearly zero if they are the training losses, is then large, and a long series favours predictors on which
-a client has much to learn over those that serve it (measured in docs/bilevel.md).
+With the training losses as outer costs the series extrapolates: to first order it is the local estimate after `depth`
+more gradient steps of size `damping` on everyone's loss. So damping goes with the learning rate and the curvature: a
+thousandth of the learning rate changes next to nothing, and above 2 / (the largest curvature), which may be less than
+the learning rate, the series grows (measured in docs/bilevel.md).
 
 What we changed: the paper restarts the inner problem for every outer step, "warm" goes on from where it was; the inner
 Jacobian's step `damping` is a setting of its own (the authors' program takes the learning rate after its last decay,

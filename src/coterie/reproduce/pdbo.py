@@ -19,11 +19,10 @@ __all__ = ["DATASETS", "LABELS", "METHODS", "reproduction"]
 
 METHODS = ("local", "sgp", "pdbo-mtl", "pdbo-mtl-hgp", "pdbo-mtl-local")
 
-# What the labels of the table stand for. A short series, damping * depth = 0.15: longer ones were worse on validation
-# samples, since the inner problem goes on while the weights are learned (docs/bilevel.md).
+# What the labels of the table stand for; the damping is that of the data set.
 LABELS: dict[str, dict[str, Any]] = {
-    "pdbo-mtl": {"name": "pdbo-mtl", "estimator": "neumann", "depth": 5, "damping": 0.03, "gossip": 3},
-    "pdbo-mtl-hgp": {"name": "pdbo-mtl", "estimator": "hgp", "depth": 5, "damping": 0.03},
+    "pdbo-mtl": {"name": "pdbo-mtl", "estimator": "neumann", "depth": 5, "gossip": 3},
+    "pdbo-mtl-hgp": {"name": "pdbo-mtl", "estimator": "hgp", "depth": 5},
     "pdbo-mtl-local": {"name": "pdbo-mtl", "estimator": "local"},
 }
 MEMBERS, OUTER_LR = 3, 0.1
@@ -41,12 +40,15 @@ class Size(NamedTuple):
     steps: int  # of the inner problem
     outer: int  # steps of the paper
     weight_decay: float = 0.001
+    damping: float = 0.03  # of the estimators
 
 
 CLUSTERS = {"name": "input-clusters", "fraction": 0.1, "clusters": 3, "alpha": 0.4}
 
 # Inner steps, learning rates, penalties and outer steps are those of the paper's Table 2, except for the stand-ins,
 # whose clients have some 60 samples, and Shakespeare, whose speakers have some 100 windows: smaller batches there.
+# Damping was chosen on validation samples from 0.03, 0.1 and 0.3 on Fashion-MNIST, where the series grows with 0.3, and
+# from 0.03, 1.2 and 4 on Shakespeare, whose losses are so flat that 0.03 leaves the local estimate as it is.
 DATASETS = {
     "digits": Size(20, CLUSTERS | {"fraction": 1.0}, "mlp", 0.2, 16, 300, 5),
     "mnist": Size(100, CLUSTERS, "cnn", 0.5, 32, 600, 5),
@@ -54,7 +56,7 @@ DATASETS = {
     "emnist": Size(100, CLUSTERS, "cnn", 0.5, 128, 600, 5),
     "cifar10": Size(20, {"name": "dirichlet", "alpha": 0.4}, "mobilenet", 0.1, 128, 1200, 10),
     "cifar100": Size(20, {"name": "pachinko"}, "mobilenet", 0.2, 128, 1200, 10),
-    "shakespeare": Size(20, {"name": "natural", "at_least": 100}, "lstm", 20.0, 16, 600, 10, 0.0),
+    "shakespeare": Size(20, {"name": "natural", "at_least": 100}, "lstm", 20.0, 16, 600, 10, 0.0, 4.0),
 }
 
 
@@ -101,7 +103,8 @@ def reproduction(
         },
     }
     for label, settings in LABELS.items():
-        tables["methods"][label] = settings | {"pushes": pushes, "outer_lr": OUTER_LR} | inner
+        damping = {} if settings["estimator"] == "local" else {"damping": size.damping}
+        tables["methods"][label] = settings | damping | {"pushes": pushes, "outer_lr": OUTER_LR} | inner
     note = (
         f"{dataset}: {rounds} rounds of {pushes} pushes; the paper's own figures could not be had and are not shown"
         if dataset in ("emnist", "cifar10", "cifar100", "shakespeare")
