@@ -84,6 +84,7 @@ class Case:
         self._partner, self._owned = partner, partner is None
         self._halves: dict[tuple[float, int], Any] = {}
         self._straight: dict[str, Any] = {}
+        self._engines: dict[str, Engine] = {}
 
     def _graph(self, clients: int, reach: int) -> tuple[Graph, np.ndarray]:
         if self.method.topology != "graph" or reach == 0:
@@ -103,7 +104,10 @@ class Case:
         federation = federation or self.federation
         task = self.task if federation is self.federation else Task.of(federation, self.model)
         plan = Plan("exact" if mode == "exact" else "fast")
-        engine = changes.pop("engine", None) or Engine(task, federation, self.device, plan)
+        engine = changes.pop("engine", None)
+        if engine is None:
+            engine = Engine(task, federation, self.device, plan, self._engines.get(mode))
+            self._engines.setdefault(mode, engine)  # one that others share their programs with
         method = changes.pop("method", self.method)
         graph, weights = changes.pop("graph", (self.graph, self.weights))
         return Training(engine, method, graph, weights, SEED, codec=self.codec, **changes)

@@ -54,16 +54,24 @@ class Engine:
         federation: the clients' data; it is copied to the device once and is an argument of every program.
         device: where to run.
         plan: how clients are batched; default chosen for the model and the device.
+        like: an engine with the same task, device and plan, whose programs serve here, too.
     """
 
-    def __init__(self, task: Task, federation: Federation, device: Device, plan: Plan | None = None):
+    def __init__(
+        self,
+        task: Task,
+        federation: Federation,
+        device: Device,
+        plan: Plan | None = None,
+        like: "Engine | None" = None,
+    ):
         self.task, self.device = task, device
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
         self.clients: Clients = self.place(federation.arrays())
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
-        self._compiled: dict[Any, Any] = {}
+        self._compiled: dict[Any, Any] = {} if like is None else like._compiled
 
     def put(self, x: Any) -> Any:
         """Copy to the device, or to all devices that share the work."""

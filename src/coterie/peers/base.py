@@ -137,14 +137,14 @@ class Peers(abc.ABC):
     @property
     def _held(self) -> list:
         """What verbs leave behind and loops carry: exchanges so far, what was sent, what the codec remembers."""
-        memory = {} if self._coder is None else self._coder.memory
-        return [jnp.asarray(self._tick, jnp.int32), self._traffic, memory]
+        coded = () if self._coder is None else (self._coder.memory, self._coder.count)
+        return [jnp.asarray(self._tick, jnp.int32), self._traffic, coded]
 
     @_held.setter
     def _held(self, values: list) -> None:
-        self._tick, self._traffic, memory = values
+        self._tick, self._traffic, coded = values
         if self._coder is not None:
-            self._coder.memory = memory
+            self._coder.memory, self._coder.count = coded
 
     # -- the verbs --------------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Peers(abc.ABC):
         active = jnp.ones(self.ids.shape[0], bool) if active is None else active
         active = active & jnp.isfinite(vector).all(1)
         name = coder.site(self.ids.shape[0], vector, others if way == "mirror" else None)
-        site, keys = coder.memory[name], coder.keys(name, self._tick, self.ids)
+        site, keys = coder.memory[name], coder.keys(self.ids)
         mask = active[:, None]
         whole = jnp.zeros_like(active)
         known = None if since is None else unpacked(since)[0]

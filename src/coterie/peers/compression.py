@@ -61,6 +61,7 @@ class Coder:
     def __init__(self, codec: Any, key: jax.Array, memory: Memory | None, by_row: bool):
         self.codec, self.by_row, self.finding_out = codec, by_row, memory is None
         self.memory: Memory = {} if memory is None else dict(memory)
+        self.count: Any = jnp.int32(0)  # messages so far in this round, however often a loop has gone round
         self._key = key
         self._names = _names("")
 
@@ -85,10 +86,9 @@ class Coder:
         """Return a name for such a part."""
         return next(self._names)
 
-    def keys(self, name: str, tick: Any, ids: jax.Array) -> jax.Array:
-        """Return a key for each client: another at each place and in each exchange."""
-        key = jax.random.fold_in(self._key, np.uint32(int.from_bytes(name.encode()[-4:], "little")))
-        key = jax.random.fold_in(key, tick)
+    def keys(self, ids: jax.Array) -> jax.Array:
+        """Return a key for each client: another for each message."""
+        key, self.count = jax.random.fold_in(self._key, self.count), self.count + 1
         return jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
 
     def reduce(self, x: jax.Array, keys: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ The half of the even-numbered clients lives in this process, the other in a part
 
 import contextlib
 import multiprocessing
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -57,29 +58,47 @@ class Half(NamedTuple):
     sent: dict[tuple[int, int], int]
 
 
-class _Site:
-    """The clients that live in one process, with the programs of the present stage."""
+class _Stage(NamedTuple):
+    """One graph, with programs of its own, since callbacks know whom they address."""
 
-    def __init__(self, problem: Problem, connection: Any, hub: bool):
+    graph: Graph
+    line: Line
+    tables: Any
+    programs: dict[str, Any]
+
+
+class _Site:
+    """The clients that live in one process, with the programs of every stage they have been in."""
+
+    def __init__(self, problem: Problem, hub: bool):
         from coterie.task import Task
 
-        self.problem, self.clients = problem, len(problem.federation)
+        self.problem, self.clients, self.hub = problem, len(problem.federation), hub
         self.here = np.arange(self.clients)[0 if hub else 1 :: 2]
         task = Task.of(problem.federation, problem.model, personal=problem.personal)
         self.task = adapted(problem.method, task)
         self.data = jax.tree.map(jnp.asarray, problem.federation.select(self.here).arrays())
-        self.carrier = PipeCarrier(connection, set(self.here.tolist()), hub, problem.loss)
+        self._stages: dict[bytes, _Stage] = {}
+
+    def start(self, problem: Problem, connection: Any) -> None:
+        """Begin a run of the same problem: it may lose other messages."""
+        self.problem = problem
+        self.carrier = PipeCarrier(connection, set(self.here.tolist()), self.hub, problem.loss)
+        self.line: Any = None
         self._use(problem.graph, problem.weights)
 
     def _use(self, graph: Graph, weights: np.ndarray) -> None:
-        """Begin a stage: new tables, and programs of its own, since callbacks know whom they address."""
-        tables = make_tables(graph, weights, self.here)
-        old = getattr(self, "line", None)
-        self.line = Line(self.carrier, tables, self.problem.run)
-        if old is not None:
-            self.line.deliveries, self.line.round, self.line.exchange = old.deliveries, old.round, old.exchange
-        self.graph, self._tables = graph, jax.tree.map(jnp.asarray, tables)
-        self._programs: dict[str, Any] = {}
+        """Begin a stage."""
+        name = graph.neighbours.tobytes() + weights.tobytes()
+        if name not in self._stages:
+            tables = make_tables(graph, weights, self.here)
+            line = Line(self.carrier, tables)
+            self._stages[name] = _Stage(graph, line, jax.tree.map(jnp.asarray, tables), {})
+        old = self.line
+        self.graph, self.line, self._tables, self._programs = self._stages[name]
+        self.line.carrier, self.line.run = self.carrier, self.problem.run
+        self.line.deliveries = [] if old is None else old.deliveries
+        self.line.round, self.line.exchange = (0, 0) if old is None else (old.round, old.exchange)
         self.memory: Any = {}  # what the codec remembers begins anew with every stage
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -126,9 +145,21 @@ class _Site:
         return self.problem.method.narrow(state, slot_taker(slots[self.here])), traffic
 
 
+_sites: dict[tuple[bytes, bool], _Site] = {}  # the last one: a problem is run several times, compiled once
+
+
+def _site_of(problem: Problem, hub: bool) -> _Site:
+    name = pickle.dumps(problem._replace(loss=0.0, run=0)), hub
+    if name not in _sites:
+        _sites.clear()
+        _sites[name] = _Site(problem, hub)
+    return _sites[name]
+
+
 def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
     """Run the clients that live in this process; one call of the program is one round."""
-    site = _Site(problem, connection, hub)
+    site = _site_of(problem, hub)
+    site.start(problem, connection)
     init_key, round_key, tune_key = jax.random.split(jax.random.key(problem.seed), 3)
     site.line.start_round(0)
     state, traffic = site.call("init", init_key)
