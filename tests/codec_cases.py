@@ -15,10 +15,10 @@ CODECS = {
     "qsgd-2-bits": QSGD(bits=2, bucket=64),
     "top-k": TopK(fraction=0.3, short=False),
     "top-k-short": TopK(fraction=0.05),
-    "fused": Fused(short=False),
+    "fused": Fused(gamma=1.0, centres=0, short=False),
     "fused-centres": Fused(gamma=0.5, centres=6),
 }
-LENGTHS = {np.float32: (1, 2, 7, 1000), np.float64: (1, 7, 1000)}
+LENGTHS = {np.float32: (1, 2, 7, 1000), np.float64: (7, 1000)}
 TYPES = tuple(LENGTHS)
 
 

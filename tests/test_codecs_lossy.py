@@ -75,7 +75,12 @@ def test_error_feedback_is_the_same_when_products_come_in(codec, dtype):
 
 @pytest.mark.parametrize(
     "codec",
-    [TopK(fraction=0.1), TopK(fraction=0.1, short=False), QSGD(bits=2, feedback=True), Fused(gamma=2.0, feedback=True)],
+    [
+        TopK(fraction=0.1),
+        TopK(fraction=0.1, short=False),
+        QSGD(bits=2, feedback=True),
+        Fused(gamma=2.0, centres=4, feedback=True),
+    ],
     ids=str,
 )
 def test_error_feedback_keeps_the_sum(codec):
@@ -96,13 +101,14 @@ def test_error_feedback_keeps_the_sum(codec):
 def test_without_error_feedback_nothing_is_remembered(name):
     codec = CODECS[name]
     assert codec.feedback == name.startswith("top-k")
-    if not codec.feedback:
-        memory = codec.memory(3, 60, jnp.float32)
-        assert memory.shape == (3, 0)
-        x = gradients(3, 60, np.float32)
-        sent, after = codec.squeeze(x, memory, keys(3))
-        assert after is memory
-        assert same_bits(np.asarray(sent), np.asarray(codec.reduce(x, keys(3))))
+    assert codec.memory(3, 60, jnp.float32).shape == (3, 60 if codec.feedback else 0)
+
+
+def test_what_is_remembered_without_error_feedback_is_passed_on():
+    x, memory = gradients(3, 60, np.float32), Half().memory(3, 60, jnp.float32)
+    sent, after = Half().squeeze(x, memory, keys(3))
+    assert after is memory
+    assert same_bits(np.asarray(sent), np.asarray(HALF(x, keys(3))))
 
 
 # -- each codec --------------------------------------------------------------------------------------------------------
@@ -213,11 +219,11 @@ def test_numbers_of_64_bits_are_shortened_too(data):
 def test_fused_by_hand():
     # The proximal operator of |q_1 - q_2| + ... + |q_5| at (3, 1, -2, 0.5, 4) is (2, 1, 0, 0.5, 2) for gamma 1.
     x = jnp.array([[3.0, 1.0, -2.0, 0.5, 4.0], [0.4, -0.3, 0.2, 0.0, 0.0]])
-    sent = Fused(gamma=1.0, absolute=True).reduce(x, keys(2))
+    sent = Fused(gamma=1.0, absolute=True, centres=0).reduce(x, keys(2))
     np.testing.assert_allclose(sent, [[2.0, 1.0, 0.0, 0.5, 2.0], [0.0] * 5], atol=1e-7)
-    assert Fused(gamma=0.0, short=False).reduce(x, keys(2)).tolist() == x.tolist()
+    assert Fused(gamma=0.0, centres=0, short=False).reduce(x, keys(2)).tolist() == x.tolist()
     # Relative: the mean absolute value of the first row is 2.1; a factor on x is a factor on what is sent.
-    relative = Fused(gamma=1 / 2.1, short=False).reduce(x, keys(2))
+    relative = Fused(gamma=1 / 2.1, centres=0, short=False).reduce(x, keys(2))
     np.testing.assert_allclose(relative[0], [2.0, 1.0, 0.0, 0.5, 2.0], atol=1e-6)
     np.testing.assert_allclose(Fused(gamma=0.5).reduce(1024 * x, keys(2)), 1024 * Fused(gamma=0.5).reduce(x, keys(2)))
 
@@ -227,7 +233,7 @@ def test_fused_by_hand():
 def test_fused_relative_to_the_mean_absolute_value(dtype, size):
     with jax.enable_x64(dtype == np.float64):
         x = gradients(3, size, dtype)
-        sent = np.asarray(Fused(gamma=0.7, short=False).reduce(x, keys(3)))
+        sent = np.asarray(Fused(gamma=0.7, centres=0, short=False).reduce(x, keys(3)))
     gamma = 0.7 * np.abs(np.asarray(x, np.float64)).mean(1)
     expected = fused(np.asarray(x), gamma)
     scale = np.abs(expected).max(1, initial=1e-9)[:, None]
@@ -240,7 +246,7 @@ def test_a_mean_of_huge_numbers_does_not_overflow():
 
 
 def test_gamma_goes_down():
-    codec = Fused(gamma=0.6, settle=20.0)
+    codec = Fused(gamma=0.6, settle=20.0, centres=0)
     assert [at_round(codec, t).gamma for t in (1, 21, 41)] == pytest.approx([0.6, 0.3, 0.2])
     assert Fused(gamma=0.6, settle=0.0).at_round(41).gamma == 0.6
     assert Fused(gamma=0.0).at_round(41) == Fused(gamma=0.0)
@@ -248,9 +254,9 @@ def test_gamma_goes_down():
     x = gradients(2, 50, np.float32)
     program = jax.jit(lambda codec, t, x: codec.at_round(t).reduce(x, keys(2)))
     for t in (1, 21):
-        expected = Fused(gamma=0.6 / (1 + (t - 1) / 20), settle=0.0).reduce(x, keys(2))
+        expected = Fused(gamma=0.6 / (1 + (t - 1) / 20), settle=0.0, centres=0).reduce(x, keys(2))
         np.testing.assert_allclose(program(codec, t, x), expected, rtol=2e-2)  # numbers have 16 bits
-    program(Fused(gamma=0.1, settle=3.0), 2, x)
+    program(Fused(gamma=0.1, settle=3.0, centres=0), 2, x)
     assert program._cache_size() == 1  # another gamma compiles nothing
 
 
@@ -259,11 +265,11 @@ def test_centres_leave_so_many_numbers(dtype):
     with jax.enable_x64(dtype == np.float64):
         x = gradients(3, 500, dtype)
         sent = np.asarray(Fused(gamma=0.1, centres=5).reduce(x, keys(3)))
-        plain = np.asarray(Fused(gamma=0.1).reduce(x, keys(3)))
+        plain = np.asarray(Fused(gamma=0.1, centres=0).reduce(x, keys(3)))
     assert [len(np.unique(row)) for row in sent] == [5, 5, 5]
     assert min(len(np.unique(row)) for row in plain) > 20
     for row in sent:
-        assert len(Fused(centres=5).encode(row)) < 0.8 * len(Fused().encode(row))
+        assert len(Fused(centres=5).encode(row)) < 0.8 * len(Fused(centres=0).encode(row))
 
 
 def test_without_numba_the_error_names_the_extra(monkeypatch):
@@ -272,7 +278,7 @@ def test_without_numba_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(CoterieError, match=r"pip install 'coterie\[numba\]'"):
         Fused().reduce(jnp.ones((1, 5)), keys(1))
-    x = Fused(gamma=0.0).reduce(jnp.ones((1, 5)), keys(1))[0]  # nothing to even out, nothing to compile
+    x = Fused(gamma=0.0, centres=0).reduce(jnp.ones((1, 5)), keys(1))[0]  # nothing to even out, nothing to compile
     assert Fused().decode(Fused().encode(np.asarray(x)), 5, np.float32).tolist() == [1.0] * 5  # a receiver needs none
 
 
@@ -289,6 +295,7 @@ def test_without_numba_the_error_names_the_extra(monkeypatch):
         (lambda: TopK(fraction=1.5), "fraction must be at most 1, not 1.5"),
         (lambda: Fused(gamma=-1.0), "gamma must be at least 0, not -1"),
         (lambda: Fused(centres=-1), "centres must be at least 0, not -1"),
+        (lambda: Fused(centres=257), "centres must be at most 256, not 257"),
     ],
 )
 def test_settings_out_of_range(make, sentence):

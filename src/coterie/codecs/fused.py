@@ -17,9 +17,9 @@ from jax import lax
 
 from coterie.codecs.base import UNFIT, Codec, bits_of, host_bits
 from coterie.codecs.bits import Broken, Reader, pack, unpack
+from coterie.codecs.indices import indices_bytes, indices_bytes_on_host, pack_indices, unpack_indices
 from coterie.codecs.numbers import SHORT, fit_short, pack_numbers, pack_short, shortened, unpack_short
 from coterie.codecs.places import (
-    bit_length,
     counter_bytes,
     pack_places,
     places_bytes,
@@ -37,12 +37,12 @@ FOLD = 128  # numbers that are added one after another; see `_mean_size`
 
 
 # Layout 1: ends of the runs (`places.py`) | a bit for each run, 1 if its number is zero | the other numbers.
-# Layout 2: ends of the runs | codebook | an index for each run.
+# Layout 2: ends of the runs | codebook | an index for each run (`indices.py`).
 # Layout 3: codebook | an index for each number.
-# A codebook is the number of distinct numbers n (`counter_bytes(d)` bytes) and these numbers, sorted by their bits as
-# unsigned integers; an index has ceil(log2 n) bits. Layouts 2 and 3 are considered with `centres` only: without, runs
-# hardly ever have equal numbers but zeros, and to count the distinct ones would take more time than everything else.
 # Layouts 4, 5 and 6 are these with numbers of 16 bits (`numbers.py`).
+# A codebook is the number of distinct numbers (`counter_bytes(d)` bytes) and these numbers, the most frequent first (of
+# runs in layout 2, of all in layout 3), of equally frequent ones that with the smaller bits, as unsigned integers.
+# Layouts 2 and 3 are for at most `centres` distinct numbers: without, runs hardly ever have equal ones but zeros.
 
 
 @traced
@@ -51,10 +51,10 @@ class Fused(Codec):
 
     name: ClassVar[str] = "fused"
 
-    gamma: float = param(1.0, "price of a jump, in units of the mean absolute value; 0: all are kept", at_least=0)
+    gamma: float = param(0.3, "price of a jump, in units of the mean absolute value; 0: all are kept", at_least=0)
     absolute: bool = param(False, "take gamma as it is, not relative to the vector")
     settle: float = param(20.0, "rounds after which gamma has halved (1/3 after twice as many); 0 keeps it", at_least=0)
-    centres: int = param(0, "distinct numbers that are left, chosen by k-means; 0 leaves all", at_least=0)
+    centres: int = param(16, "distinct numbers left, chosen by k-means; 0 leaves all", at_least=0, at_most=256)
     short: bool = param(True, "send numbers with 16 bits, to 0.2 % exact (bfloat16)")
     feedback: bool = param(False, "add what was not sent to the next message (error feedback)")
 
@@ -74,12 +74,12 @@ class Fused(Codec):
             unit = jnp.ones(x.shape[0], x.dtype) if self.absolute else _mean_size(x)
             gamma = jnp.asarray(self.gamma, x.dtype) * unit
             x = fused_in_program(x, jnp.minimum(gamma, jnp.finfo(x.dtype).max))  # large numbers may make it infinite
+        x = shortened(x) if self.short else x  # so that there are few distinct numbers, and k-means is fast
         if self.centres:
             from coterie.codebook import codebook_in_program
 
             x = codebook_in_program(x, self.centres)
-        if self.short:
-            x = shortened(x)
+            x = shortened(x) if self.short else x
         return jnp.where(x == 0, 0, x)  # -0.0 would be a number of its own
 
     # -- sizes ---------------------------------------------------------------------------------------------------------
@@ -89,38 +89,56 @@ class Fused(Codec):
         bits = bits_of(x)
         ends = jnp.append(bits[1:] != bits[:-1], True)
         runs, zeros = (jnp.sum(a, dtype=jnp.uint32) for a in (ends, ends & (bits == 0)))
-        distinct: Any = 0
-        if self.centres:
-            ordered = lax.sort(bits)
-            distinct = 1 + jnp.sum(ordered[1:] != ordered[:-1], dtype=jnp.uint32)
-        full, short = (
-            self._layout_sizes(x.size, item, places_bytes(ends), runs, zeros, distinct, bit_length)
-            for item in (x.dtype.itemsize, SHORT)
-        )
-        fit = jnp.all(fit_short(bits))
-        return full + [jnp.where(fit, size, UNFIT) for size in short]
+        places, fit = places_bytes(ends), jnp.all(fit_short(bits))
+        indices, distinct = self._index_bytes(bits, ends) if self.centres else ([0, 0], 1)
+        sizes = []
+        for item, fits in ((x.dtype.itemsize, True), (SHORT, fit)):
+            book, coded = counter_bytes(x.size) + distinct * item, fits & (distinct <= self.centres)
+            sizes.append(jnp.where(fits, places + whole_bytes(runs) + (runs - zeros) * item, UNFIT))
+            sizes.append(jnp.where(coded, places + book + indices[0], UNFIT))
+            sizes.append(jnp.where(coded, book + indices[1], UNFIT))
+        return sizes
+
+    def _index_bytes(self, bits: jax.Array, ends: jax.Array) -> tuple[list[Any], Any]:
+        """Return the bytes of an index for each run and for each number, and how many numbers are distinct.
+
+        The numbers are looked for one after the other, from the smallest bits on: for few centres that takes a
+        fraction of the time of sorting them all. Beyond so many the rest counts as one.
+        """
+
+        def more(carry: tuple) -> jax.Array:
+            found, _, numbers, _ = carry
+            return (found < self.centres) & (jnp.sum(numbers) < bits.size)
+
+        def look(carry: tuple) -> tuple:
+            found, least, numbers, runs = carry
+            number = jnp.min(jnp.where(bits >= least, bits, ~jnp.zeros((), bits.dtype)))
+            equal = bits == number
+            numbers = numbers.at[found].set(jnp.sum(equal, dtype=jnp.uint32))
+            runs = runs.at[found].set(jnp.sum(equal & ends, dtype=jnp.uint32))
+            return found + 1, number + 1, numbers, runs
+
+        none = jnp.zeros(self.centres, jnp.uint32)
+        found, _, numbers, runs = lax.while_loop(more, look, (jnp.uint32(0), jnp.zeros((), bits.dtype), none, none))
+        distinct = found + (jnp.sum(numbers) < bits.size)
+        return [indices_bytes(jnp.sort(counts, descending=True), distinct) for counts in (runs, numbers)], distinct
 
     def sizes_on_host(self, x: np.ndarray) -> list[int]:
         """As `sizes`."""
         ends = _run_ends(x)
-        numbers = host_bits(x)[ends]
-        distinct = len(np.unique(numbers)) if self.centres else 0
+        numbers, lengths = host_bits(x)[ends], np.diff(ends, prepend=-1)
+        distinct = np.unique(numbers)
         places, zeros = places_bytes_on_host(ends, len(x)), int((numbers == 0).sum())
-        full, short = (
-            self._layout_sizes(x.size, item, places, len(ends), zeros, distinct, int.bit_length)
-            for item in (x.itemsize, SHORT)
-        )
-        return full + (short if fit_short(numbers).all() else [int(UNFIT)] * LAYOUTS)
-
-    def _layout_sizes(
-        self, size: int, item: int, places: Any, runs: Any, zeros: Any, distinct: Any, bit_length: Any
-    ) -> list:
-        """Return the sizes from what was counted, with numbers of `item` bytes; on the host and in a program."""
-        plain = places + whole_bytes(runs) + (runs - zeros) * item
-        if not self.centres:
-            return [plain, UNFIT, UNFIT]
-        codebook, width = counter_bytes(size) + distinct * item, bit_length(distinct - 1)
-        return [plain, places + codebook + whole_bytes(runs * width), codebook + whole_bytes(size * width)]
+        coded = len(distinct) <= self.centres
+        indices = [indices_bytes_on_host(_counted(numbers, many)[1]) for many in (None, lengths)] if coded else []
+        sizes = []
+        for item in (x.itemsize, SHORT):
+            book = counter_bytes(len(x)) + len(distinct) * item
+            fits = item != SHORT or fit_short(distinct).all()
+            found = [places + -(-len(ends) // 8) + (len(ends) - zeros) * item]
+            found += [places + book + indices[0], book + indices[1]] if coded else [int(UNFIT)] * 2
+            sizes += found if fits else [int(UNFIT)] * LAYOUTS
+        return sizes
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
@@ -128,14 +146,13 @@ class Fused(Codec):
         """Runs, codebook, indices: what the layout has of them."""
         kind, written = (layout, pack_numbers) if layout <= LAYOUTS else (layout - LAYOUTS, pack_short)
         ends = _run_ends(x)
+        numbers, lengths = host_bits(x)[ends], np.diff(ends, prepend=-1)
         places = b"" if kind == 3 else pack_places(ends, len(x))
-        numbers = x if kind == 3 else x[ends]
         if kind == 1:
-            zero = host_bits(numbers) == 0
-            return places + pack(zero, 1) + written(numbers[~zero])
-        distinct, index = np.unique(host_bits(numbers), return_inverse=True)
+            return places + pack(numbers == 0, 1) + written(x[ends][numbers != 0])
+        distinct, counts, index = _counted(numbers, lengths if kind == 3 else None)
         codebook = len(distinct).to_bytes(counter_bytes(len(x)), "little") + written(distinct.view(x.dtype))
-        return places + codebook + pack(index, (len(distinct) - 1).bit_length())
+        return places + codebook + pack_indices(np.repeat(index, lengths) if kind == 3 else index, counts)
 
     def read(self, layout: int, reader: Reader, count: int, dtype: np.dtype) -> np.ndarray:
         """Put runs and numbers together."""
@@ -156,15 +173,27 @@ class Fused(Codec):
             return np.repeat(numbers, lengths)
         distinct = reader.number(counter_bytes(count))
         codebook = unpack_short(reader, distinct, dtype) if short else reader.values(distinct, dtype)
-        index = unpack(reader, len(lengths), max(0, distinct - 1).bit_length())
-        if index.max(initial=0) >= distinct:
-            raise Broken("it names a number that it does not hold")
+        index = unpack_indices(reader, len(lengths), distinct)
         return np.repeat(codebook[index], lengths) if kind == 2 else codebook[index]
 
 
 def _run_ends(x: np.ndarray) -> np.ndarray:
     bits = host_bits(x)
     return np.append(np.flatnonzero(bits[1:] != bits[:-1]), len(x) - 1)
+
+
+def _counted(bits: np.ndarray, many: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct numbers, the most frequent first, how often each occurs, and the index of every number.
+
+    `many` says how often each number of `bits` counts, default once.
+    """
+    distinct = np.unique(bits)
+    index = np.searchsorted(distinct, bits)
+    counts = np.bincount(index, many).astype(np.int64)  # weighted counts are floating numbers, exact up to 2**53
+    order = np.argsort(-counts, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return distinct[order], counts[order], rank[index]
 
 
 def _mean_size(x: jax.Array) -> jax.Array:

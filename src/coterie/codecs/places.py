@@ -29,6 +29,7 @@ from coterie.codecs.bits import (
 )
 
 __all__ = [
+    "GAMMA",
     "bit_length",
     "counter_bytes",
     "gamma_bytes",
