@@ -1,6 +1,8 @@
 """Bytes of codecs: every vector comes back bit for bit, its size is known in a program, and nothing else is opened."""
 
 import math
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -309,3 +311,11 @@ def test_sizes_of_very_long_vectors_do_not_overflow(entries):
 def test_names_of_codecs():
     for row in registry.rows("codecs"):
         assert registry.load("codecs", row.name).name == row.name
+
+
+def test_the_page_on_codecs_runs():
+    page = (Path(__file__).parent.parent / "docs" / "codecs.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(example, {})
+    shown = re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)
+    assert set(shown) >= {row.name for row in registry.rows("codecs")}
