@@ -101,10 +101,10 @@ def mirrored(fraction):
     memory, distances = None, []
     for number in range(12):
         if memory is None:
-            trial = LocalPeers(tables, Plan("exact"), None, Coder(codec, jax.random.key(0), None, True))
+            trial = LocalPeers(tables, Plan("exact"), None, Coder(codec, jax.random.key(0), None))
             trial.mix(x, tables.weights)
             memory = jax.tree.map(jnp.zeros_like, trial.memory)
-        peers = LocalPeers(tables, Plan("exact"), None, Coder(codec, jax.random.key(number), memory, True))
+        peers = LocalPeers(tables, Plan("exact"), None, Coder(codec, jax.random.key(number), memory))
         mixed, _ = peers.mix(x if number == 0 else x + 1, tables.weights)  # everyone moves once, by 1
         memory = peers.memory
         exact, _ = LocalPeers(tables, Plan("exact")).mix(x if number == 0 else x + 1, tables.weights)
@@ -127,10 +127,10 @@ def test_pushed_mass_stays_whatever_a_codec_takes_and_the_network_loses():
         x = jnp.asarray(random.normal(size=(6, 30)))
         codec = registry.load("codecs", "qsgd")(bits=3)
         lost = Arrivals(jnp.asarray(random.random((5, *graph.present.shape)) < 0.7), *(jnp.ones((5, 6), bool),) * 2)
-        trial = LocalPeers(tables, Plan("exact"), lost, Coder(codec, jax.random.key(0), None, True))
+        trial = LocalPeers(tables, Plan("exact"), lost, Coder(codec, jax.random.key(0), None))
         mass = start(trial, x)
         push_step(trial, mass, trial.links(jax.random.key(9)))
-        coder = Coder(codec, jax.random.key(0), jax.tree.map(jnp.zeros_like, trial.memory), True)
+        coder = Coder(codec, jax.random.key(0), jax.tree.map(jnp.zeros_like, trial.memory))
         peers = LocalPeers(tables, Plan("exact"), lost, coder)
         new, _ = push_step(peers, mass, peers.links(jax.random.key(9)))
         np.testing.assert_allclose(new.value.sum(0), x.sum(0), rtol=1e-12)

@@ -184,7 +184,7 @@ class Training:
             peers = LocalPeers(tables, self.engine.plan, arrivals)
             state, info = now.round(self.task, state, peers, clients, round_key)
             return state, (info, peers.traffic())
-        coder = Coder(at_round(codec, number), round_key, state.memory, self.engine.plan.mode == "exact")
+        coder = Coder(at_round(codec, number), round_key, state.memory)
         peers = LocalPeers(tables, self.engine.plan, arrivals, coder)
         inner, info = now.round(self.task, state.method, peers, clients, round_key)
         return Coded(inner, peers.memory), (info, peers.traffic())

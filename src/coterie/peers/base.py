@@ -277,19 +277,21 @@ class Peers(abc.ABC):
         change = jnp.where(mask, vector - start, 0)
         if way == "update":
             asked = change + jnp.where(mask, site.error, 0) if site.error.shape[1] else change
-            sent = self.seal(jnp.where(mask, coder.reduce(asked, keys), 0))
+            sent = self.seal(jnp.where(mask, self.each(coder.reduce, asked, keys), 0))
             if site.error.shape[1]:
                 site = site._replace(error=jnp.where(mask, asked - sent, site.error))
             value = sent
         elif way == "mirror":
             whole = active & ~site.begun
-            sent = jnp.where(whole[:, None], vector, self.seal(jnp.where(mask, coder.reduce(change, keys), 0)))
+            sent = jnp.where(
+                whole[:, None], vector, self.seal(jnp.where(mask, self.each(coder.reduce, change, keys), 0))
+            )
             value = jnp.where(whole[:, None], vector, site.held + sent)
             site = site._replace(held=value, begun=site.begun | active)
         else:
-            value = sent = self.seal(coder.reduce(change, keys))
+            value = sent = self.seal(self.each(coder.reduce, change, keys))
         coder.memory = coder.memory | {name: site}
-        size = message_bytes(rest) + coder.bytes(sent, whole)
+        size = message_bytes(rest) + self.each(coder.bytes, sent, whole)
         return Told(join(value, rest), size, sent, whole, rest, join, name)
 
     def _hub_holds(self, told: Told, since: Tree, change: jax.Array, mass: jax.Array) -> jax.Array:

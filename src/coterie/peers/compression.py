@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 __all__ = ["Coder", "Memory", "Site", "Told", "open_vector", "unpacked", "vector_bytes", "wrap_vector"]
 
@@ -55,11 +54,10 @@ class Coder:
         codec: see `coterie.codecs`.
         key: the key of this round.
         memory: the sites; None finds out which there will be, in a trial run of a round.
-        by_row: one client after another, so that the bits do not depend on where clients live.
     """
 
-    def __init__(self, codec: Any, key: jax.Array, memory: Memory | None, by_row: bool):
-        self.codec, self.by_row, self.finding_out = codec, by_row, memory is None
+    def __init__(self, codec: Any, key: jax.Array, memory: Memory | None):
+        self.codec, self.finding_out = codec, memory is None
         self.memory: Memory = {} if memory is None else dict(memory)
         self.count: Any = jnp.int32(0)  # messages so far in this round, however often a loop has gone round
         self._key = key
@@ -91,16 +89,14 @@ class Coder:
         key, self.count = jax.random.fold_in(self._key, self.count), self.count + 1
         return jax.vmap(lambda i: jax.random.fold_in(key, i))(ids)
 
-    def reduce(self, x: jax.Array, keys: jax.Array) -> jax.Array:
-        """Squeeze `[C, d]`; row by row where bits must not depend on the other rows."""
-        if not self.by_row:
-            return self.codec.reduce(x, keys)
-        return lax.map(lambda row: self.codec.reduce(row[0][None], row[1][None])[0], (x, keys))
+    def reduce(self, x: jax.Array, key: jax.Array) -> jax.Array:
+        """Squeeze one client's vector `[d]`."""
+        return self.codec.reduce(x[None], key[None])[0]
 
     def bytes(self, vector: jax.Array, whole: jax.Array) -> jax.Array:
-        """Return the bytes that each client's vector takes on the wire, its first byte included."""
-        raw = jnp.uint32(vector_bytes(vector.shape[-1], vector.dtype))
-        return 1 + jnp.where(whole, raw, jnp.minimum(raw, self.codec.size(vector)))
+        """Return the bytes that a vector `[d]` takes on the wire, its first byte included."""
+        raw = jnp.uint32(vector_bytes(vector.size, vector.dtype))
+        return 1 + jnp.where(whole, raw, jnp.minimum(raw, self.codec.size(vector[None])[0]))
 
 
 def _names(prefix: str) -> Iterator[str]:

@@ -181,7 +181,9 @@ class RemotePeers(Peers):
         sent = _copies((told.rest, told.vector), to)
         whole = _copies(told.whole, to)
         (rest, vector), arrived, came_whole = self._slots(sent, to, way, ESSENTIAL if mirrored else ORDINARY, whole)
-        flat = coder.bytes(vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1)).reshape(arrived.shape)
+        flat = self.each(coder.bytes, vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1)).reshape(
+            arrived.shape
+        )
         size = message_bytes(told.rest) + flat
         if mirrored:
             vector = self._recall(told.site, vector, came_whole, arrived)

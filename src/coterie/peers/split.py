@@ -124,7 +124,7 @@ class _Site:
         def program(
             method: Any, tables: Any, data: Any, codec: Any, key: Any, state: Any, number: Any, held: Any
         ) -> Any:
-            coder = None if codec is None else Coder(at_round(codec, number), key, held, by_row=True)
+            coder = None if codec is None else Coder(at_round(codec, number), key, held)
             peers = RemotePeers(tables, clients, line, coder)
             found = at_round(method, number).round(self.task, state, peers, data, key)
             return found, peers.traffic(), peers.memory
