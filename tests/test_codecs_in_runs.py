@@ -1,5 +1,7 @@
 """Any method with any codec: the same bits and bytes in one process and in two, also when messages get lost."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,15 +23,19 @@ from coterie.peers.split import Partner
 from coterie.peers.tables import make_tables
 from coterie.pushsum import push_step, start
 
-# One row for each way a verb treats a message: a change since the hub's mean, mirrors of neighbours, questions and
-# their mirrors, mass that is pushed, mirrors at a hub where few meet.
+# One row for each way a verb treats a message: a change since the hub's mean, mirrors of neighbours, pushed mass;
+# with COTERIE_FULL=1, as `make soak` has it, also questions and their mirrors, and mirrors at a hub where few meet.
 ROWS = [
     ("fedavg", {"participation": 0.6}, "top-k", {"fraction": 0.3}),
-    ("gossip-sgd", {}, "qsgd", {"bits": 3}),
-    ("fomo", {}, "float16", {}),
+    ("gossip-sgd", {}, "fused", {"gamma": 0.5}),
     ("sgp", {"pushes": 2}, "qsgd", {"bits": 4, "bucket": 8}),
-    ("async-l2gd", {"iterations": 3}, "fused", {"gamma": 0.5}),
 ]
+MORE = [
+    ("fomo", {}, "float16", {}),
+    ("async-l2gd", {"iterations": 3}, "fused", {"gamma": 0.5, "centres": 3}),
+    ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}, "qsgd", {"bits": 6}),
+]
+ROWS += MORE if os.environ.get("COTERIE_FULL") else []
 
 
 @pytest.fixture(scope="module")

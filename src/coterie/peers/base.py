@@ -276,16 +276,13 @@ class Peers(abc.ABC):
         start = site.held if way == "mirror" else jnp.zeros_like(vector) if known is None else known
         change = jnp.where(mask, vector - start, 0)
         if way == "update":
-            asked = change + jnp.where(mask, site.error, 0) if site.error.shape[1] else change
-            sent = self.seal(jnp.where(mask, self.each(coder.reduce, asked, keys), 0))
-            if site.error.shape[1]:
-                site = site._replace(error=jnp.where(mask, asked - sent, site.error))
-            value = sent
+            sent, error = self.each(coder.squeeze, change, site.error, keys)
+            value = sent = self.seal(jnp.where(mask, sent, 0))
+            site = site._replace(error=jnp.where(mask, error, site.error))
         elif way == "mirror":
             whole = active & ~site.begun
-            sent = jnp.where(
-                whole[:, None], vector, self.seal(jnp.where(mask, self.each(coder.reduce, change, keys), 0))
-            )
+            squeezed = self.seal(jnp.where(mask, self.each(coder.reduce, change, keys), 0))
+            sent = jnp.where(whole[:, None], vector, squeezed)
             value = jnp.where(whole[:, None], vector, site.held + sent)
             site = site._replace(held=value, begun=site.begun | active)
         else:

@@ -93,6 +93,11 @@ class Coder:
         """Squeeze one client's vector `[d]`."""
         return self.codec.reduce(x[None], key[None])[0]
 
+    def squeeze(self, x: jax.Array, memory: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Squeeze one client's vector, with what was not sent before; returns also what is not sent now."""
+        sent, memory = self.codec.squeeze(x[None], memory[None], key[None])
+        return sent[0], memory[0]
+
     def bytes(self, vector: jax.Array, whole: jax.Array) -> jax.Array:
         """Return the bytes that a vector `[d]` takes on the wire, its first byte included."""
         raw = jnp.uint32(vector_bytes(vector.size, vector.dtype))

@@ -181,10 +181,8 @@ class RemotePeers(Peers):
         sent = _copies((told.rest, told.vector), to)
         whole = _copies(told.whole, to)
         (rest, vector), arrived, came_whole = self._slots(sent, to, way, ESSENTIAL if mirrored else ORDINARY, whole)
-        flat = self.each(coder.bytes, vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1)).reshape(
-            arrived.shape
-        )
-        size = message_bytes(told.rest) + flat
+        flat = self.each(coder.bytes, vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1))
+        size = message_bytes(told.rest) + flat.reshape(arrived.shape)
         if mirrored:
             vector = self._recall(told.site, vector, came_whole, arrived)
         return told.join(vector, rest), arrived, size
