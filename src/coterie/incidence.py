@@ -85,14 +85,15 @@ def differences(problem: Problem, Z: Array) -> Array:
 
 def sums(problem: Problem, X: Array) -> Array:
     """Return for every client the sum of its edges, minus where it is the higher end, D^T X: `[m, d]` -> `[N, d]`."""
+    table, sign = jnp.asarray(problem.table), jnp.asarray(problem.sign, X.dtype)
 
     def add(k: Array, total: Array) -> Array:
-        return total + problem.sign[:, k, None].astype(X.dtype) * X[problem.table[:, k]]
+        return total + sign[:, k, None] * X[table[:, k]]
 
     nothing = jnp.zeros((problem.degree.shape[0], X.shape[1]), X.dtype)
     if X.shape[0] == 0:
         return nothing
-    parts = lax.fori_loop(0, problem.table.shape[1], add, jnp.zeros((len(problem.owner), X.shape[1]), X.dtype))
+    parts = lax.fori_loop(0, table.shape[1], add, jnp.zeros((table.shape[0], X.shape[1]), X.dtype))
     return nothing.at[problem.owner].add(parts)
 
 

@@ -16,6 +16,7 @@ the next lam is Newton's method, which ends after a few solves.
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +34,7 @@ __all__ = ["Fit", "Path", "fit", "largest_lambda", "path", "path_of_losses"]
 
 Array = Any
 NEWTON = 30  # solves at most; five to ten are usual
-INNER, INNER_ROUNDS = 1e-14, 200  # of a proximal step of `fit`; what it misses, the next one makes up for
+INNER, INNER_ROUNDS = 1e-10, 100  # of a proximal step of `fit`; what it misses, the next one makes up for
 
 
 class Fit(NamedTuple):
@@ -182,11 +183,11 @@ def fit(
         raise CoterieError(f"curvature must be a number greater than 0, not {curvature}")
     eta = len(Z) / curvature  # the objective's curvature in z_n is L / N
     with jax.enable_x64(True):
-        taken = jax.jit(lambda Y: Y - gradient(Y) / curvature)
         Y, count, length = Z, 0, math.inf
         labels = np.arange(len(Z))
         for done in range(1, rounds + 1):  # noqa: B007
-            found = network_lasso(taken(Y), problem, lam, eta, p, warm=warm, tolerance=INNER, iterations=INNER_ROUNDS)
+            U = _descend(gradient, Y, curvature)
+            found = network_lasso(U, problem, lam, eta, p, warm=warm, tolerance=INNER, iterations=INNER_ROUNDS)
             new, labels, warm = found.Z, found.labels, found.warm
             length = float(np.linalg.norm(new - Y) / (np.linalg.norm(new) + 1e-300))
             count = 0 if ((Y - new) * (new - Z)).sum() > 0 else count + 1
@@ -194,6 +195,11 @@ def fit(
             if length <= tolerance:
                 break
     return Fit(Z, labels, length, done, warm)
+
+
+@partial(jax.jit, static_argnums=0)
+def _descend(gradient: Callable[[Array], Array], Y: Array, curvature: Any) -> Array:
+    return Y - gradient(Y) / curvature
 
 
 def path(
@@ -223,8 +229,10 @@ def path(
     def solve(lam: float, before: Solution | None) -> Solution:
         return network_lasso(U, problem, lam, eta, p, warm=before and before.warm, tolerance=tolerance)
 
-    grid = _grid(lambda: largest_lambda(problem, U / eta, p), lams, points, smallest)
-    return _walk(grid, solve, lambda found: found.relative)
+    if lams is not None:
+        return _walk(_checked(lams), solve, lambda found: found.relative)
+    grid = _grid(largest_lambda(problem, U / eta, p), points, smallest)
+    return _walk(grid, solve, lambda found: found.relative, network_lasso(U, problem, math.inf, eta, p))
 
 
 def path_of_losses(
@@ -240,33 +248,37 @@ def path_of_losses(
     rounds: int = 5000,
 ) -> Path:
     """Follow personal models with losses of their own from lam_max down to 0; arguments as in `fit` and `path`."""
-    common = fit(problem, gradient, curvature, math.inf, p, start, tolerance=tolerance, rounds=rounds)
-
-    def largest() -> float:
-        with jax.enable_x64(True):
-            return largest_lambda(problem, -np.asarray(gradient(jnp.asarray(common.Z))) / len(common.Z), p)
 
     def solve(lam: float, before: Fit | None) -> Fit:
-        at = common if before is None else before
-        return fit(problem, gradient, curvature, lam, p, at.Z, before and before.warm, tolerance, rounds)
+        at, warm = (start, None) if before is None else (before.Z, before.warm)
+        return fit(problem, gradient, curvature, lam, p, at, warm, tolerance, rounds)
 
-    return _walk(_grid(largest, lams, points, smallest), solve, lambda found: found.residual)
-
-
-def _grid(largest: Callable[[], float], lams: Any, points: int, smallest: float) -> np.ndarray:
     if lams is not None:
-        grid = np.sort(np.asarray(lams, float).ravel())[::-1]
-        if grid.size == 0 or not grid[-1] >= 0:
-            raise CoterieError("lams must be numbers that are at least 0, one or more")
-        return grid
+        return _walk(_checked(lams), solve, lambda found: found.residual)
+    common = solve(math.inf, None)
+    with jax.enable_x64(True):
+        pull = -np.asarray(gradient(jnp.asarray(common.Z))) / len(common.Z)
+    grid = _grid(largest_lambda(problem, pull, p), points, smallest)
+    return _walk(grid, solve, lambda found: found.residual, common)
+
+
+def _grid(largest: float, points: int, smallest: float) -> np.ndarray:
     if points < 2 or not 0 < smallest < 1:
         raise CoterieError(f"points must be at least 2 and smallest between 0 and 1, not {points} and {smallest}")
-    return np.append(largest() * np.geomspace(1, smallest, points - 1), 0.0)
+    return np.append(largest * np.geomspace(1, smallest, points - 1), 0.0)
 
 
-def _walk(grid: np.ndarray, solve: Callable[[float, Any], Any], error: Callable[[Any], Any]) -> Path:
-    found: list[Any] = []
-    for lam in grid:
+def _checked(lams: Any) -> np.ndarray:
+    grid = np.sort(np.asarray(lams, float).ravel())[::-1]
+    if grid.size == 0 or not grid[-1] >= 0:
+        raise CoterieError("lams must be numbers that are at least 0, one or more")
+    return grid
+
+
+def _walk(grid: np.ndarray, solve: Callable[[float, Any], Any], error: Callable[[Any], Any], first: Any = None) -> Path:
+    """Solve along the grid, each from the one before; the solution at lam_max is known and given as `first`."""
+    found: list[Any] = [] if first is None else [first]
+    for lam in grid[len(found) :]:
         found.append(solve(float(lam), found[-1] if found else None))
     errors = np.array([float(error(f)) for f in found])
     return Path(grid, np.stack([f.Z for f in found]), np.stack([f.labels for f in found]), errors)

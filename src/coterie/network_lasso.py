@@ -184,7 +184,8 @@ def network_lasso(
     elif np.shape(warm.pair) != (len(problem.edges), rows.shape[1]):
         raise CoterieError("warm must come from a solution with as many edges and parameters; leave it out")
     with jax.enable_x64(True):
-        found = _solve(problem, rows, lam, eta, p, warm, solver, iterations=iterations, tolerance=tolerance)
+        stop = {"iterations": int(iterations), "tolerance": float(tolerance)}
+        found = _solve(problem, rows, float(lam), float(eta), p, warm, solver, **stop)
         return jax.tree.map(np.asarray, found)
 
 
