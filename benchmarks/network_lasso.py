@@ -1,0 +1,136 @@
+"""The network lasso: seconds to a relative gap on a large problem, and against CVXPY on a small one, in the same run.
+
+    python benchmarks/network_lasso.py
+    python benchmarks/network_lasso.py --clients 200 --parameters 50 --small-clients 30 --small-parameters 10   # a try
+
+Rows are planted groups plus noise, the graph joins every client with its k nearest in another, noisier view of the
+groups (symmetrised, each edge once). lam is given as a share of the least that makes all clients equal. Compilation is
+in the first call, which is reported apart: a run or a path over lam pays it once. Accuracy is the value of the
+objective, the same for both sides: `above_best` is its distance from the best value either found, as a share of it.
+"""
+
+import argparse
+import os
+import time
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+from common import publish
+
+from coterie.lasso_path import largest_lambda
+from coterie.network_lasso import Problem, Solution, network_lasso, prepare
+from coterie.runtime import choose_device
+
+
+def planted(clients: int, neighbours: int, parameters: int, groups: int, seed: int = 0) -> tuple[np.ndarray, Problem]:
+    """Return rows `[N, d]` and the graph of nearest neighbours."""
+    random = np.random.default_rng(seed)
+    group = np.arange(clients) % groups
+    view = 1.5 * random.normal(size=(groups, 10))[group] + random.normal(size=(clients, 10))
+    distance = np.linalg.norm(view[:, None] - view, axis=2)
+    np.fill_diagonal(distance, np.inf)
+    nearest = np.argsort(distance, axis=1)[:, :neighbours]
+    pairs = np.stack([np.repeat(np.arange(clients), neighbours), nearest.ravel()], axis=1)
+    rows = random.normal(size=(groups, parameters))[group] + random.normal(size=(clients, parameters))
+    return rows, prepare(np.unique(np.sort(pairs, axis=1), axis=0), clients=clients)
+
+
+def timed(repeats: int, run: Any) -> tuple[float, Any]:
+    """Return the shortest wall time of several calls, and what the last one returned."""
+    times, found = [], None
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        found = run()
+        times.append(time.perf_counter() - begun)
+    return min(times), found
+
+
+def objective(Z: np.ndarray, U: np.ndarray, problem: Problem, lam: float, p: Any) -> float:
+    apart = Z[problem.edges[:, 0]] - Z[problem.edges[:, 1]]
+    lengths = np.linalg.norm(apart, {1: 1, 2: 2, "inf": np.inf}[p], axis=1)
+    return float(lam * (problem.weight * lengths).sum() + ((Z - U) ** 2).sum() / 2)
+
+
+def large(args: argparse.Namespace) -> dict[str, Any]:
+    """Solve the large problem at some lam, from a cold start each."""
+    U, problem = planted(args.clients, args.neighbours, args.parameters, args.groups)
+
+    def solve(lam: float) -> Solution:
+        return network_lasso(U, problem, lam, p=args.p, tolerance=args.tolerance)
+
+    first, results = timed(1, lambda: solve(0.0))[0], {}
+    most = largest_lambda(problem, U, args.p, tolerance=1e-2)
+    for share in args.shares:
+        seconds, found = timed(args.repeats, lambda lam=share * most: solve(lam))
+        results[str(share)] = {
+            "seconds": round(seconds, 2),
+            "iterations": int(found.iterations),
+            "relative_gap": float(f"{found.relative:.1e}"),
+            "clusters": len(np.unique(found.labels)),
+        }
+    sizes = {"clients": args.clients, "edges": len(problem.edges), "parameters": args.parameters, "p": args.p}
+    return {**sizes, "tolerance": args.tolerance, "first_call_seconds": round(first, 2), "at_share": results}
+
+
+def small(args: argparse.Namespace) -> dict[str, Any]:
+    """Solve a small problem, by us and by CVXPY's default solver with its default accuracy, taking turns."""
+    import cvxpy as cp
+
+    U, problem = planted(args.small_clients, args.neighbours, args.small_parameters, 5)
+    edges, results = problem.edges, {}
+    D = np.zeros((len(edges), len(U)))
+    D[np.arange(len(edges)), edges[:, 0]], D[np.arange(len(edges)), edges[:, 1]] = 1, -1
+
+    def rival(lam: float) -> tuple[np.ndarray, str]:
+        Z = cp.Variable(U.shape)
+        term = cp.sum(cp.norm(D @ Z, "inf" if args.p == "inf" else args.p, axis=1))
+        stated = cp.Problem(cp.Minimize(lam * term + cp.sum_squares(Z - U) / 2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            stated.solve()
+        return Z.value, stated.solver_stats.solver_name
+
+    ours = lambda lam: network_lasso(U, problem, lam, p=args.p, tolerance=args.small_tolerance)  # noqa: E731
+    first = timed(1, lambda: ours(0.0))[0]
+    most = largest_lambda(problem, U, args.p)
+    for share in args.shares:
+        lam = share * most
+        seconds, found = timed(args.repeats, lambda lam=lam: ours(lam))
+        theirs, (Z, name) = timed(1 if args.quick else 2, lambda lam=lam: rival(lam))
+        values = objective(found.Z, U, problem, lam, args.p), objective(Z, U, problem, lam, args.p)
+        above = [float(f"{max(value / min(values) - 1, 0):.1e}") for value in values]
+        results[str(share)] = {
+            "coterie_seconds": round(seconds, 4),
+            "cvxpy_seconds": round(theirs, 2),
+            "times_faster": round(theirs / seconds, 1),
+            "above_best": {"coterie": above[0], f"cvxpy ({name.lower()})": above[1]},
+        }
+    sizes = {"clients": len(U), "edges": len(edges), "parameters": U.shape[1], "p": args.p}
+    return {**sizes, "first_call_seconds": round(first, 2), "at_share": results}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--parameters", type=int, default=1000)
+    parser.add_argument("--neighbours", type=int, default=10)
+    parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--small-clients", type=int, default=100)
+    parser.add_argument("--small-parameters", type=int, default=50)
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.3, 0.6, 0.9], help="of the largest lam")
+    parser.add_argument("--p", default=2, type=lambda text: text if text == "inf" else int(text))
+    parser.add_argument("--tolerance", type=float, default=1e-6)
+    parser.add_argument("--small-tolerance", type=float, default=1e-9)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one run of the rival")
+    args = parser.parse_args()
+    device = choose_device("cpu")
+    with jax.default_device(jax.devices("cpu")[0]):
+        figures = {"load": round(os.getloadavg()[0], 1), "large": large(args), "small": small(args)}
+    publish("network-lasso", device.label, figures)
+
+
+if __name__ == "__main__":
+    main()
