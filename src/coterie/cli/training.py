@@ -20,6 +20,7 @@ Set = Annotated[
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Everything random in training is drawn from it.")]
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
+CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are squeezed (coterie list codecs).")]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
@@ -30,6 +31,7 @@ def run(
     changes: Set = None,
     rounds: Rounds = None,
     seed: Seed = None,
+    codec: CodecName = None,
     out: Out = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
@@ -39,6 +41,7 @@ def run(
     from coterie.config import Experiment, read_toml
 
     given = {"run": {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}}
+    given["codec"] = {} if codec is None else {"name": codec}
     tables = _changed(read_toml(experiment), given, changes)
     chosen = Experiment.from_dict(_for_one_run(tables))
     name = chosen.method.name.rpartition(":")[2]
@@ -69,6 +72,7 @@ def compare(
     partition: Annotated[str | None, typer.Option(help="A partition by name (coterie list partitions).")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     model: Annotated[str | None, typer.Option(help="A model by name (coterie list models).")] = None,
+    codec: CodecName = None,
     changes: Set = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
@@ -83,6 +87,7 @@ def compare(
         "data": {"name": data},
         "partition": {"name": partition, "clients": clients},
         "model": {"name": model},
+        "codec": {"name": codec},
         "run": {"rounds": rounds},
         "compare": {"methods": names, "seeds": seeds},
     }
