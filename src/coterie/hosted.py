@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental.buffer_callback import buffer_callback
 
 from coterie.errors import CoterieError
 
@@ -71,6 +70,8 @@ def in_program(function: Callable[..., None], x: jax.Array, *more: jax.Array) ->
     On a CPU the arrays are the program's own memory. (`jax.pure_callback` copies them, on a thread of a pool which has
     as many as there are devices; a program that is shared over all of them then waits for itself, and never ends.)
     """
+    from jax.experimental.buffer_callback import buffer_callback  # experimental: only who needs it depends on it
+
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
 
     def in_place(_: Any, out: Any, *arguments: Any) -> None:
