@@ -175,6 +175,25 @@ def test_inside_a_program_in_single_precision_with_few_iterations():
     np.testing.assert_allclose(Z[-1], network_lasso(U, EDGES, 0.3, ETA).Z, atol=1e-4)
 
 
+@pytest.mark.parametrize("solver", [admm, fista])
+def test_places_without_an_edge_change_nothing(solver, x64):
+    # As a program has them that knows only how many edges there are at most; client 12 has nothing else.
+    U, weight = jnp.asarray(np.vstack([rows(8), np.ones(WIDTH)])), weights(8)
+    real = prepare(EDGES, weight, 13)
+    padded = real._replace(
+        edges=np.vstack([EDGES, [[12, 12], [3, 3]]]).astype(np.int32), weight=np.append(weight, [0.0, 0.0])
+    )
+    found, other = (jax.jit(lambda g: solver(g, U, 0.3, ETA, tolerance=1e-12))(graph) for graph in (real, padded))
+    np.testing.assert_allclose(other.Z, found.Z, atol=1e-6)
+    np.testing.assert_array_equal(other.labels, found.labels)
+
+
+def test_rows_of_zeros_have_no_gap():
+    found = network_lasso(np.zeros((CLIENTS, WIDTH)), EDGES, 0.3, ETA)
+    assert found.relative == found.gap == 0
+    assert not found.Z.any()
+
+
 def test_conjugate_gradients_take_over_where_clients_are_many(monkeypatch):
     U = rows(8)
     monkeypatch.setattr(module, "DENSE_UP_TO", 0)

@@ -20,10 +20,13 @@ SLOTS = 16  # edges summed in one row of the table; a client with more of them h
 
 
 class Problem(NamedTuple):
-    """A graph with weights on its edges, made ready; a pytree of arrays, so that a program takes it as an argument."""
+    """A graph with weights on its edges, made ready; a pytree of arrays, so that a program takes it as an argument.
+
+    A program that builds one for at most m edges joins a client to itself, with weight 0, where it has fewer.
+    """
 
     edges: Array  # [m, 2] int32, the lower client first
-    weight: Array  # [m], above 0
+    weight: Array  # [m], above 0 (of a real edge)
     degree: Array  # [N]
     table: Array  # [R, slots] int32, edges of one client
     sign: Array  # [R, slots], 1 where the client is the lower end, -1 where it is the higher one, 0 for no edge

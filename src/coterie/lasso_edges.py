@@ -99,7 +99,7 @@ def fista(
     """
     terms = Terms.of(problem, U, lam, eta, p)
     warm = start(problem, U.shape[1], U.dtype) if warm is None else warm
-    degrees = terms.graph.degree[terms.graph.edges].sum(1).astype(U.dtype)[:, None]
+    degrees = jnp.maximum(terms.graph.degree[terms.graph.edges].sum(1), 1).astype(U.dtype)[:, None]
     step = 1 / (terms.eta * degrees)
 
     def iterate(_: Any, carry: tuple) -> tuple:

@@ -107,8 +107,9 @@ class Terms(NamedTuple):
         apart = differences(self.graph, Z)
         penalty = self.radius[:, 0] * norms(apart, self.p)
         gap = (penalty + (Om * apart).sum(1)).sum() + ((Z - V) ** 2).sum() / (2 * self.eta)
-        noise = jnp.finfo(Z.dtype).eps ** 2 * (self.U**2).sum() + jnp.finfo(Z.dtype).tiny
-        return jnp.maximum(gap, 0), penalty.sum() + (((Z - self.U) ** 2).sum() + noise) / (2 * self.eta)
+        noise = jnp.finfo(Z.dtype).eps ** 2 * (self.U**2).sum()
+        value = penalty.sum() + (((Z - self.U) ** 2).sum() + noise) / (2 * self.eta)
+        return jnp.maximum(gap, 0), value + jnp.finfo(Z.dtype).tiny
 
 
 def finish(terms: Terms, Z: Array, warm: Warm, count: Array, tolerance: Any) -> Solution:

@@ -120,7 +120,8 @@ def admm(
 
 def _system(graph: Problem, stiffness: Array) -> Array:
     """Return I + D^T stiffness D, dense."""
-    clients, (i, j), s = graph.degree.shape[0], graph.edges.T, stiffness[:, 0]
+    clients, (i, j) = graph.degree.shape[0], graph.edges.T
+    s = jnp.where(i == j, 0, stiffness[:, 0])  # a place without an edge joins a client to itself
     matrix = jnp.eye(clients, dtype=s.dtype).at[i, j].add(-s).at[j, i].add(-s)
     return matrix.at[i, i].add(s).at[j, j].add(s)
 
