@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coterie.cli import catalogue, clusters, graphs, papers, training
+from coterie.cli import catalogue, clusters, component, graphs, papers, training
 from coterie.errors import CoterieError, CoterieWarning
 
-__all__ = ["app", "clusters", "main"]
+__all__ = ["app", "clusters", "component", "main"]
 
 
 def _show_warning(message: Any, *_: Any) -> None:
