@@ -40,8 +40,8 @@ def run(
     """Run one experiment."""
     from coterie.config import Experiment, read_toml
 
-    given = {"run": {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}}
-    given["codec"] = {} if codec is None else {"name": codec}
+    given: dict[str, dict[str, Any]] = {"codec": {} if codec is None else {"name": codec}}
+    given["run"] = {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     tables = _changed(read_toml(experiment), given, changes)
     chosen = Experiment.from_dict(_for_one_run(tables))
     name = chosen.method.name.rpartition(":")[2]
