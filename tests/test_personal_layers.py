@@ -56,7 +56,7 @@ def setting(name, width):
     federation = small_federation(CLIENTS)
     cls = registry.load("methods", name)
     own_choice = {"personal": ("head",)} if name in SPLITTING else {}
-    chosen = cls(**own_choice)
+    chosen = cls(**(own_choice or ({"personal": ("body.bias",)} if name == "component" else {})))  # tied, not kept
     task = Task.of(federation, network(width), personal=() if own_choice else ("head",))
     graph = Ring(reach=1).build(CLIENTS, 0) if chosen.topology == "graph" else Graph.empty(CLIENTS)
     weights = lazy_metropolis(graph)[0] if chosen.topology == "graph" else np.zeros((CLIENTS, 0))
@@ -112,7 +112,10 @@ def overheard(method, task, federation, graph, weights):
     return set().union(*map(floats, listener.frames)), secret
 
 
-@pytest.mark.parametrize("name", ["spdb", "fedper", "fedrep", "spd", "gnsd", "gossip-sgd", "sgp", "fedavg"])
+HEARD = ("spdb", "fedper", "fedrep", "spd", "gnsd", "gossip-sgd", "sgp", "fedavg", "component", "network-lasso")
+
+
+@pytest.mark.parametrize("name", HEARD)
 def test_no_frame_holds_a_number_of_a_personal_layer(name):
     sent, secret = overheard(*setting(name, 5))
     assert len(sent) > 28  # at least a body was heard

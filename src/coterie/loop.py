@@ -2,6 +2,7 @@
 
 import time
 import tomllib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from coterie import checkpoint
 from coterie.config import dump_toml
 from coterie.engine import Engine, Rounds, Training
-from coterie.errors import CoterieError, Diverged
+from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.fitting import Fitting
 from coterie.graph import Graph
 from coterie.job import Job
@@ -49,6 +50,15 @@ class Loop:
             self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
+        self.per_model = getattr(job.method, "rounds_per_model", 0)  # of the models along a path
+        self.keeps_best = self.validated.any() and (job.settings.patience > 0 or self.per_model > 0)
+        if self.per_model and not self.keeps_best:
+            warnings.warn(
+                "without validation samples nothing says which model of the path is best, and the last one is kept; "
+                "raise partition.validation",
+                CoterieWarning,
+                stacklevel=2,
+            )
         kind = Fitting if hasattr(job.method, "fit") else Training  # solved at once, or round after round
         self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed, codec=job.codec)
         self.ledger = Ledger(job.federation.names, job.graph.neighbours)
@@ -65,7 +75,7 @@ class Loop:
     def run(self) -> Result:
         """Go from the start, or from the newest checkpoint, to the end."""
         settings = self.job.settings
-        every = settings.evaluate_every or max(1, -(-settings.rounds // 20))
+        every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
@@ -124,8 +134,8 @@ class Loop:
             self.folder.append("timing.jsonl", {"round": number, **self._seconds(), "device": self.engine.device.label})
 
     def _judge(self, number: int, row: dict[str, np.ndarray]) -> None:
-        """Remember the best evaluation when the run may stop early; otherwise the last one counts."""
-        if not self.job.settings.patience:
+        """Remember the best evaluation when the run may stop early or goes along a path; otherwise the last counts."""
+        if not self.keeps_best:
             self.best_round = number
             return
         sign = 1 if self.job.task.higher_is_better else -1

@@ -30,7 +30,7 @@ class Result:
         ledger: what was sent.
         graphs: by round, `neighbours`, `present` and `weights [K, D]`; empty where the method has no graph.
         seconds: wall time in all, in compilation, in the compiled program.
-        best_round: the evaluation whose models are kept (the last, or the best when the run stops early).
+        best_round: the evaluation whose models are kept: the last, or the best where a run stops early or has a path.
         metric: the name of the score; `higher_is_better` says which way is better.
         device: where it ran.
         folder: the folder of the run, if it has one.
@@ -193,6 +193,22 @@ class Result:
         else:
             raise CoterieError(f"{path}: the graph is written as .graphml or .npy; choose one of these endings")
         return path
+
+    def clusters(self, round: int | None = None) -> np.ndarray:
+        """Return each client's cluster `[K]` after a round (default: of the kept models), named by its lowest client.
+
+        Clients of a cluster are joined by weights above 0; with `network-lasso` and `component` these are the clients
+        that have the same personal part.
+        """
+        from coterie.cluster_path import clusters_of
+
+        return clusters_of(self._graph_at(self.best_round if round is None else round))
+
+    def path(self) -> Any:
+        """Return the path of lam as a DataFrame: round, lam, clusters, validation_score, test_score, kept, labels."""
+        from coterie.cluster_path import path_of
+
+        return path_of(self)
 
     def _graph_at(self, round: int | None) -> dict[str, np.ndarray]:
         if not self.graphs:

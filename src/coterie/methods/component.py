@@ -10,12 +10,15 @@ the hub averages the changes of x and moves Z by the network lasso's proximal op
     x <- x - mean_n (lr g_n),    Z <- argmin lam sum |z_i - z_j|_p + |Z - (Z - lr G)|^2 / (2 lr)    (form = "server")
 
 Without a hub (form = "peers") x is mixed with the neighbours, and the proximal operator is found by steps on its dual,
-one exchange of z with the neighbours each. With a codec the changes are squeezed: `codec = "fused"` is the paper's
-communication-efficient gradient, and its `settle` the schedule gamma_t.
+one exchange of z with the neighbours each. The duals go on from where the last round left them, so that few steps a
+round do: clients of a cluster then come as near to each other as the rounds allow, and at a hub they are equal. With a
+codec the changes are squeezed: `codec = "fused"` is the paper's communication-efficient gradient, and its `settle` the
+schedule gamma_t.
 
 What we changed: the paper's one step size is wrong by a factor N for Z (its block is L/N-smooth), so lam is counted
 against a client's own loss, not the mean over all; more than one local step in a round is allowed, and the pull then
-counts as often; its Algorithm 6 updates with gradients that were never sent, ours with what arrived.
+counts as often (once an epoch, where epochs are counted); its Algorithm 6 updates with gradients that were never sent,
+ours with what arrived.
 
 The personal component leaves its client (the hub pulls it together with the others'). What must never leave is named
 in `model.personal`.
@@ -45,6 +48,8 @@ from coterie.training import LocalSGD, Trained
 __all__ = ["Component", "TiedComponent"]
 
 Tree = Any
+
+AT_SERVER, BY_PEERS = 100, 5  # iterations of the solver in a round, unless the user says otherwise
 
 
 class Hub(NamedTuple):
@@ -76,15 +81,22 @@ class TiedComponent(LocalSGD):
     lam: float = param(0.1, "strength of the tie along an edge, against a client's own mean loss", at_least=0)
     norm: Literal["1", "2", "inf"] = param("2", "of a difference: 1 makes single numbers equal, 2 and inf whole parts")
     form: Literal["server", "peers"] = param("server", "where parts are pulled together: at a hub, or by neighbours")
-    iterations: int = param(100, "of the solver in a round, at most; by peers exactly, one message each", at_least=1)
-    tolerance: float = param(1e-5, "duality gap, as a share of the objective, at which the server stops", above=0)
+    iterations: int = param(
+        0, "of the solver in a round; 0: at most 100 at a server, 5 by peers, where each is a message", at_least=0
+    )
+    tolerance: float = param(1e-4, "duality gap, as a share of the objective, at which the server stops", above=0)
     path_factor: float = param(0.0, "factor by which lam shrinks along a path; 0 keeps it", at_least=0, below=1)
-    path_every: int = param(10, "rounds with each lam of a path", at_least=1)
+    path_every: int = param(20, "rounds with each lam of a path", at_least=1)
 
     @property
     def p(self) -> Any:
         """The norm as the solvers call it."""
         return self.norm if self.norm == "inf" else int(self.norm)
+
+    @property
+    def rounds_per_model(self) -> int:
+        """Rounds with each lam: a path gives a model for each, of which a run keeps the best; 0 without a path."""
+        return 0 if is_off(self.path_factor) else self.path_every
 
     def at_round(self, number: jax.Array | int) -> Self:
         """Return the method with the learning rate and the lam of a round, counted from 1."""
@@ -99,7 +111,11 @@ class TiedComponent(LocalSGD):
 
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse what this method cannot train, before anything is compiled."""
-        self.tied(task)
+        if set(self.tied(task).personal_names) <= set(task.personal_names):
+            raise CoterieError(
+                f"model.personal {', '.join(task.personal)} never leaves a client, and nothing else is left to tie to "
+                "the neighbours' models; leave a part of the model out of it"
+            )
 
     # -- a model as shared part, personal part and what never travels ------------------------------------------------
 
@@ -119,10 +135,10 @@ class TiedComponent(LocalSGD):
             return State(variables, peers.present, duals)
 
         def tie(lists: tuple, arrived: jax.Array, memory: tuple) -> tuple:
-            neighbours, present = lists
-            return (), (neighbours, problem_of(neighbours, present, rows.dtype))
+            neighbours, strength = lists
+            return (), (neighbours, problem_of(neighbours, strength))
 
-        _, _, (neighbours, problem) = peers.hub(tie, (peers.neighbours, peers.present), (), certain=True)
+        _, _, (neighbours, problem) = peers.hub(tie, (peers.neighbours, peers.tables.strength), (), certain=True)
         first = jax.tree.map(lambda a: a[:1], shared)
         everyone = jnp.broadcast_to(rows[:1], (peers.clients, rows.shape[1]))
         hub = Hub(first, everyone, neighbours, problem, start(problem, rows.shape[1], rows.dtype))
@@ -161,7 +177,8 @@ class TiedComponent(LocalSGD):
                 lambda x, c: x + c.sum(0, keepdims=True) / heard.astype(c.dtype), hub.shared, change[0]
             )
             goal = hub.personal + flat(change[1])[0]  # U = Z - lr G
-            found = admm(hub.problem, goal, self.lam, self._step(), self.p, hub.warm, self.iterations, self.tolerance)
+            stop = (self.iterations or AT_SERVER, self.tolerance)
+            found = admm(hub.problem, goal, self.lam, self._step(), self.p, hub.warm, *stop)
             count = hub.personal.shape[0]
             copies = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), shared)
             alike = found.labels[hub.neighbours] == found.labels[:, None]
@@ -187,7 +204,7 @@ class TiedComponent(LocalSGD):
         (theirs, other_degree), arrived = peers.swap((state.held, copies(degree)))
         duals = jnp.where(arrived[..., None], 0.5 * (state.held - theirs), state.held)
         step = 1 / (eta * (degree[:, None] + jnp.maximum(other_degree, 1)))
-        radius = jnp.where(peers.present, jnp.asarray(self.lam, goal.dtype), 0)
+        radius = peers.seal(jnp.asarray(self.lam, goal.dtype) * peers.tables.strength)
 
         def ascend(look: jax.Array, *rows: jax.Array) -> tuple:  # one client's edges
             dual, ahead, own, heard, step, radius = (row[None] for row in rows)
@@ -202,7 +219,7 @@ class TiedComponent(LocalSGD):
             new = peers.each(ascend, look, duals, ahead, value, theirs, step, radius)
             return tree.where(arrived, new, (duals, duals, closed))  # an edge nothing came from rests
 
-        duals, _, alike = peers.loop(self.iterations, iterate, (duals, duals, state.alike))
+        duals, _, alike = peers.loop(self.iterations or BY_PEERS, iterate, (duals, duals, state.alike))
         return shared, join(edge_value(goal, duals, eta, peers.seal)), alike, duals
 
     def models(self, state: State) -> Variables:
@@ -229,13 +246,13 @@ class Component(TiedComponent):
         return split
 
 
-def problem_of(neighbours: jax.Array, present: jax.Array, dtype: Any) -> Problem:
-    """Make the network lasso's problem of everyone's list of neighbours `[K, D]`, inside a program.
+def problem_of(neighbours: jax.Array, strength: jax.Array) -> Problem:
+    """Make the network lasso's problem of everyone's neighbours and ties `[K, D]` (0: no neighbour), in a program.
 
     An edge is listed by its lower end. There are at most K D / 2 of them; places that are left over join a client to
     itself with weight 0, which changes nothing.
     """
-    clients, slots = neighbours.shape
+    (clients, slots), present = neighbours.shape, strength > 0
     own = jnp.broadcast_to(jnp.arange(clients, dtype=jnp.int32)[:, None], neighbours.shape)
     listed = (present & (own < neighbours)).reshape(-1)
     chosen = jnp.argsort(~listed, stable=True)[: clients * slots // 2]
@@ -243,9 +260,10 @@ def problem_of(neighbours: jax.Array, present: jax.Array, dtype: Any) -> Problem
     edges = jnp.stack([lower, jnp.where(real, neighbours.reshape(-1)[chosen], lower)], axis=1)
     number = jnp.where(real, edges[:, 0] * clients + edges[:, 1], clients**2)  # in order: by lower, then by higher end
     table = jnp.searchsorted(number, jnp.minimum(own, neighbours) * clients + jnp.maximum(own, neighbours))
-    sign = jnp.where(present, jnp.where(own < neighbours, 1, -1), 0).astype(dtype)
+    sign = jnp.where(present, jnp.where(own < neighbours, 1, -1), 0).astype(strength.dtype)
     table = jnp.where(present, table, 0).astype(jnp.int32)
-    return Problem(edges, real.astype(dtype), present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
+    weight = jnp.where(real, strength.reshape(-1)[chosen], 0)
+    return Problem(edges, weight, present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
 
 
 def flat(x: Tree) -> tuple[jax.Array, Any]:
@@ -257,6 +275,6 @@ def flat(x: Tree) -> tuple[jax.Array, Any]:
 
     def join(matrix: jax.Array) -> Tree:
         parts = jnp.split(matrix, ends[:-1], axis=1)
-        return jax.tree.unflatten(structure, [p.reshape(-1, *s) for p, s in zip(parts, shapes, strict=True)])
+        return jax.tree.unflatten(structure, [p.reshape(len(p), *s) for p, s in zip(parts, shapes, strict=True)])
 
     return matrix, join
