@@ -1,5 +1,8 @@
 """Two virtual CPU devices for every test, so that work shared over devices is tested everywhere; before JAX starts."""
 
+import gc
+from pathlib import Path
+
 import jax
 import pytest
 
@@ -18,3 +21,16 @@ def x64():
     """Numbers of 64 bits in this test, where an answer is compared exactly."""
     with jax.enable_x64(True):
         yield
+
+
+LARGE = 3 << 30  # bytes of a test process above which compiled programs of past modules are let go
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_of_one_module():
+    """Let go of compiled programs after a module, once they fill the memory: thousands of tests compile thousands."""
+    yield
+    pages = Path("/proc/self/statm")
+    if pages.exists() and int(pages.read_text().split()[1]) * 4096 > LARGE:
+        jax.clear_caches()
+        gc.collect()
