@@ -262,7 +262,10 @@ class LocalPeers(Peers):
                 up, down = self._arrivals.up[tick], self._arrivals.down[tick]
         up = up & self._finite(x)
         heard = jax.tree.map(lambda a: jnp.where(column(up, a), a, jnp.zeros_like(a))[self.tables.order], told.value)
-        answers, memory = fn(heard, up[self.tables.order], memory)
+        # Every device does all of the hub's work. Shared out, its solver would wait for other devices in every iteration,
+        # and forever where two of them come to two sums in another order.
+        heard, memory = self._whole((heard, memory))
+        answers, memory = self._whole(fn(heard, up[self.tables.order], memory))
         self._charge_hub(told, answers)
         answers = jax.tree.map(lambda a: a[self.ids], answers)
         return jax.tree.map(lambda a: jnp.where(column(down, a), a, jnp.zeros_like(a)), answers), down, memory
