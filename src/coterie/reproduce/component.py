@@ -73,7 +73,7 @@ CODED: dict[str, dict[str, Any]] = {
         "data": {"name": "human-activity"},
         "partition": {"name": "natural"},
         "model": {"name": "mlp", "hidden": [256]},
-        "lr": {"gradient": 0.3, "epoch": 0.1},
+        "lr": {"gradient": 0.3, "epoch": 0.3},
     },
 }
 ROUNDS = {"gradient": 300, "epoch": 60}
@@ -158,6 +158,8 @@ def codecs(
     _check("local", local, LOCAL)
     for family in families:
         _check("codecs", family, CODECS)
+    if "none" not in families:
+        raise CoterieError("codecs must have none among them, by which the others are measured")
     scene, count = CODED[dataset], ROUNDS[local] if rounds is None else rounds
     chosen = {label_of(codec): (family, codec) for family in families for codec in CODECS[family]}
     tables = {

@@ -40,7 +40,7 @@ def page(codecs: Sequence[Mapping[str, Any]], groups: Any, personal: Sequence[Ma
 def _codec_section(found: Mapping[str, Any], figures: list[dict[str, Any]]) -> str:
     name = f"{found['data']}-{found['local']}"
     figures += [_frontier(found, f"frontier-{name}"), _elements(found, f"elements-{name}")]
-    figures += [_example(found, f"example-{name}")]
+    figures += [_orders(found, f"orders-{name}"), _example(found, f"example-{name}")]
     sent = "the gradient of all its samples" if found["local"] == "gradient" else "the change of one epoch"
     whole = found["uncompressed"]
     words = "fused-g-k-ef: price g of a jump, k centres, error feedback; qsgd-b: b bits; top-k-f: the share f is sent."
@@ -56,8 +56,8 @@ def _codec_section(found: Mapping[str, Any], figures: list[dict[str, Any]]) -> s
     until = ["codec", "setting", "round", "kB a client", "times fewer, to there", "test accuracy"]
     after = ["setting", "kB a client", "times fewer", "without headers", "test accuracy", "points to uncompressed"]
     return f"""<section id="codecs-{name}"><h2>Accuracy against uplink bytes: {_safe(found["data"])}</h2>
-<p>{_safe(found["about"])}: {found["clients"]} clients, a {found["model"]} model of {found["parameters"]:,} numbers.
-In a round every client sends {sent}, through a codec. Mean of {found["draws"]} draws.</p>
+<p>{_safe(found["about"])}; a {found["model"]} model of {found["parameters"]:,} numbers, {found["rounds"]} rounds. In a
+round every client sends {sent}, through a codec. Mean of {found["draws"]} draws.</p>
 <div class="plot" id="frontier-{name}"></div>
 <p class="note">For every family and budget: the setting and round that validation accuracy chooses, and their test
 accuracy. Bytes are what one client sends up ({frame}); what comes down is not compressed. Dotted: 0.5 points below
@@ -73,10 +73,12 @@ uncompressed training, and an eighth of its bytes.</p>
 <p class="note">{words}</p>
 <h3>What the fused operator does to an update</h3>
 <div class="plot" id="elements-{name}"></div>
+<p class="note">The price of a jump is in units of the update's mean absolute value.</p>
 <div class="plot" id="example-{name}"></div>
-<p class="note">gamma is in units of the update's mean absolute value. The operator makes neighbours equal, so that it
-matters which elements are neighbours: an order that follows the mean of the round before makes fewer runs while clients
-agree, and no fewer once they do not.</p></section>"""
+<div class="plot" id="orders-{name}"></div>
+<p class="note">The operator makes neighbours equal, so that it matters which elements are neighbours. In an order that
+follows the mean of the round before (both ends know it) an update has longer runs, as long as rounds resemble each
+other.</p></section>"""
 
 
 def _frontier(found: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -119,31 +121,37 @@ def _frontier(found: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _elements(found: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Draw how many distinct values are left as a jump gets dearer."""
     traces = []
-    numbers = sorted({row["round"] for row in found["elements"]})
-    for colour, number in enumerate(numbers, 1):
-        for order in ORDERS:
-            held = [row for row in found["elements"] if row["round"] == number and row["order"] == order]
-            text = [
-                f"round {number}, {order}, gamma {row['gamma']:g}<br>{row['distinct']:.0f} distinct values in "
-                f"{row['runs']:.0f} runs<br>{row['bytes']:.0f} bytes, error {row['error']:.3f}"
-                for row in held
-            ]
-            traces.append(
-                {
-                    "x": [row["gamma"] for row in held],
-                    "y": [row["distinct"] for row in held],
-                    "text": text,
-                    "hovertemplate": "%{text}<extra></extra>",
-                    "name": f"round {number}, {order}",
-                    "mode": "lines+markers",
-                    "color": colour,
-                    "dash": "solid" if order == ORDERS[0] else "dot",
-                }
-            )
+    for colour, number in enumerate(sorted({row["round"] for row in found["elements"]}), 1):
+        held = [row for row in found["elements"] if (row["round"], row["order"]) == (number, ORDERS[0])]
+        x, y = [row["gamma"] for row in held], [row["distinct"] for row in held]
+        traces.append(_element_line(held, x, y, f"round {number}", colour))
     title = f"distinct values of {found['parameters']:,}"
-    x = {"type": "log", "title": "gamma", "dtick": 1, "exponentformat": "none"}
-    return {"id": place, "traces": traces, "x": x, "y": {"type": "log", "title": title, "dtick": 1}, "height": 400}
+    x_axis = {"type": "log", "title": "gamma, the price of a jump", "dtick": 1, "exponentformat": "none"}
+    return {"id": place, "traces": traces, "x": x_axis, "y": {"type": "log", "title": title, "dtick": 1}, "height": 380}
+
+
+def _orders(found: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Draw what runs cost against what they lose, in both orders of the elements."""
+    traces = []
+    for colour, number in enumerate(sorted({row["round"] for row in found["elements"]}), 1):
+        for order, dash in zip(ORDERS, ("solid", "dot"), strict=True):
+            held = [row for row in found["elements"] if (row["round"], row["order"]) == (number, order)]
+            x, y = [row["bytes"] for row in held], [row["error"] for row in held]
+            traces.append(_element_line(held, x, y, f"round {number}, {order}", colour) | {"dash": dash})
+    x_axis = {"type": "log", "title": "bytes of an update sent as runs", "dtick": 1, "exponentformat": "SI"}
+    return {"id": place, "traces": traces, "x": x_axis, "y": {"title": "error, share of its length"}, "height": 400}
+
+
+def _element_line(held: Sequence[Mapping[str, Any]], x: list, y: list, name: str, colour: int) -> dict[str, Any]:
+    text = [
+        f"{name}, gamma {row['gamma']:g}<br>{row['distinct']:.0f} distinct values in {row['runs']:.0f} runs<br>"
+        f"{row['bytes']:.0f} bytes, error {row['error']:.3f}"
+        for row in held
+    ]
+    shown = {"text": text, "hovertemplate": "%{text}<extra></extra>", "mode": "lines+markers"}
+    return {"x": x, "y": y, "name": name, "color": colour, **shown}
 
 
 def _example(found: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def _columns(run: Result) -> tuple[np.ndarray, ...]:
     at = np.array([row["round"] for row in run.rows])
     scores = [np.asarray([row[name] for row in run.rows]) for name in ("validation_score", "test_score")]
     low = np.array([worst(row, run.higher_is_better) for row in scores[1]])
-    return up[at], bare[at], total[at], scores[0].mean(1), scores[1].mean(1), low
+    validated = np.any([np.asarray(row["validation_loss"]) > 0 for row in run.rows], axis=0)  # others have none
+    return up[at], bare[at], total[at], scores[0][:, validated].mean(1), scores[1].mean(1), low
 
 
 def _sent(run: Result) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
