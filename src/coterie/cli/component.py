@@ -188,17 +188,15 @@ def _print_groups(found: dict[str, Any], console: Any) -> None:
 
 
 def _print_personal(found: dict[str, Any], console: Any) -> None:
-    from coterie.cli.screen import human_bytes
-
-    note = "settings and round chosen on validation samples; worst: decile of clients, or client; ± over draws"
-    heads = ("method", "setting", "round", "accuracy", "worst", "over alone", "bytes a client")
+    note = "chosen on validation samples; worst: decile of clients, or client; ±: sd over draws, of a gain its error"
+    heads = ("method", "setting", "round", "accuracy", "worst", "over alone", "kB a client")
     title = f"personal models: {found['data']}, {found['clients']} clients, {found['model']}"
     table = _table(title, heads, note, 2)
     for row in found["methods"]:
-        error = "" if row["gain_error"] is None else f" ± {100 * row['gain_error']:.2f}"
-        gain = "-" if row["gain"] is None else f"{100 * row['gain']:+.2f}{error}"
-        score = f"{100 * row['test']:.2f} ± {100 * row['spread']:.2f}"
+        error = "" if row["gain_error"] is None else f"±{100 * row['gain_error']:.1f}"
+        gain = "-" if row["gain"] is None else f"{100 * row['gain']:+.1f}{error}"
+        score = f"{100 * row['test']:.1f}±{100 * row['spread']:.1f}"
         setting = row["label"].removeprefix(f"{row['method']}-")
-        cells = (str(row["round"]), score, f"{100 * row['worst']:.2f}", gain, human_bytes(row["total"]))
+        cells = (str(row["round"]), score, f"{100 * row['worst']:.1f}", gain, f"{row['total'] / 1e3:,.0f}")
         table.add_row(row["method"], setting, *cells)
     console.print(table)

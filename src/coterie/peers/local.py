@@ -262,8 +262,8 @@ class LocalPeers(Peers):
                 up, down = self._arrivals.up[tick], self._arrivals.down[tick]
         up = up & self._finite(x)
         heard = jax.tree.map(lambda a: jnp.where(column(up, a), a, jnp.zeros_like(a))[self.tables.order], told.value)
-        # Every device does all of the hub's work. Shared out, its solver would wait for other devices in every iteration,
-        # and forever where two of them come to two sums in another order.
+        # Every device does all of the hub's work. Shared out, its solver would wait for the others in every step, and
+        # forever where two devices come to two sums in another order.
         heard, memory = self._whole((heard, memory))
         answers, memory = self._whole(fn(heard, up[self.tables.order], memory))
         self._charge_hub(told, answers)

@@ -124,7 +124,7 @@ PERSONAL: dict[str, dict[str, Any]] = {
     },
 }
 # What competes for each method on validation samples.
-RATES = (0.1, 0.3, 1.0)
+RATES = {"linear": (0.1, 0.3, 1.0), "mlp": (0.03, 0.1, 0.3)}  # with 1 a perceptron diverges
 TIES: dict[str, dict[str, tuple[float, ...]]] = {
     "ditto": {"tie": (0.1, 1.0)},
     "component": {"lam": (0.003, 0.01, 0.03, 0.1)},
@@ -215,7 +215,7 @@ def personal(
 def _grid(method: str, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield label and settings of everything that competes for a method."""
     ties = TIES.get(method, {})
-    for lr, *strength in product(RATES, *ties.values()):
+    for lr, *strength in product(RATES[model], *ties.values()):
         own: dict[str, Any] = {"lr": lr} | dict(zip(ties, strength, strict=True))
         label = "-".join([method, *(f"{key}={value:g}" for key, value in own.items())])
         if method in ("fedper", "component"):
