@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.config import SECTIONS, RunSettings
+from coterie.config import SECTIONS, Experiment, RunSettings, read_toml
+from coterie.errors import CoterieWarning
+from coterie.job import Job
 from coterie.lineup import Lineup
 from coterie.models.augment import Augment
+from coterie.run import execute
 from coterie.spec import describe
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +48,17 @@ def test_decentralised_regularisation(tmp_path):
     assert own < common - 0.1
     weights = [float(word) for word in printed.splitlines()[2].split()[2:]]
     assert max(weights[:6]) < min(weights[6:])  # the stations whose instruments say nothing find out
+
+
+def test_network_lasso_path(tmp_path):
+    """The example's claim: from one cluster of all over exactly the planted groups to clients on their own."""
+    with pytest.warns(CoterieWarning, match="shortest edges"):
+        job = Job.of(Experiment.from_dict(read_toml(ROOT / "examples" / "network_lasso_path.toml")))
+    path = execute(job, out=tmp_path / "run", device="cpu").path()
+    assert path["clusters"].iloc[[0, -1]].tolist() == [1, 40]
+    groups = job.federation.groups
+    assert any(((labels[:, None] == labels) == (groups[:, None] == groups)).all() for labels in path["labels"])
+    assert path["test_score"][path["kept"]].item() > 0.75  # one model for all is a guess, 0.25
 
 
 def test_readme_example(tmp_path):

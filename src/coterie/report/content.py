@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.report.path import cluster_paths
 from coterie.report.weights import client_order, evenly, weight_maps
 from coterie.report.words import METRIC_NAMES, clip, count_text, label_text
 from coterie.result import Result
@@ -55,6 +56,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "quality": {
             name: _quality(comparison.results[name]) for name in methods if "graph_l1" in _last(comparison, name)
         },
+        "paths": cluster_paths({name: comparison.results[name][0] for name in methods}, clients),
         "partition": partition,
     }
     return _plain(found)

@@ -9,7 +9,7 @@ import json
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from coterie.report import sections
+from coterie.report import path, sections
 from coterie.report.content import content
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ SECTIONS = (
     ("rounds", "Over rounds", sections.rounds),
     ("clients", "Who gains, who loses", sections.each_client),
     ("worst", "The worst served", sections.worst),
+    ("path", "Clusters along the path", path.section),
     ("weights", "Who listens to whom", sections.weights),
     ("bytes", "What it costs", sections.cost),
     ("partition", "Who holds what", sections.partition),
@@ -34,11 +35,10 @@ def render(comparison: "Comparison", plotly: str) -> str:
     """Return the whole file; `plotly` is the text of plotly.js."""
     data = content(comparison)
     version = importlib.metadata.version("coterie")
-    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in SECTIONS)
-    body = "".join(
-        f'<section id="{anchor}"><h2>{title}</h2>{write(comparison, data)}</section>'
-        for anchor, title, write in SECTIONS
-    )
+    written = [(anchor, title, write(comparison, data)) for anchor, title, write in SECTIONS]
+    shown = [part for part in written if part[2]]  # a section that has nothing to show is left out
+    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in shown)
+    body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{text}</section>' for anchor, title, text in shown)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -59,7 +59,7 @@ def render(comparison: "Comparison", plotly: str) -> str:
 <footer>Written by coterie {version}. This file holds all it shows and loads nothing.</footer>
 <script type="application/json" id="data">{embedded_json(data)}</script>
 <script>{_inline(plotly)}</script>
-<script>{_inline(_asset("figures.js"))}</script>
+<script>{_inline(_asset("figures.js") + _asset("path.js"))}</script>
 <script>{_inline(_asset("report.js"))}</script>
 </body>
 </html>

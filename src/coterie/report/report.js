@@ -6,7 +6,7 @@
   const byId = (id) => document.getElementById(id);
   const names = data.methods.map((m) => m.method);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const state = { theme: null, hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [] };
+  const state = { theme: null, hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0 };
   state.at = data.weights.map((map) => map.rounds.length - 1);
   const config = {
     responsive: false, displaylogo: false, doubleClick: "reset",
@@ -61,6 +61,13 @@
       byId("weights-reading").textContent =
         `${map.method}, ${when}: a client keeps ${kept.toFixed(3)} for its own model on average.`;
       byId("weights-note").textContent = `${map.note} Drawn from the run with seed ${map.seed}.`;
+    },
+    path() {
+      const path = data.paths[state.path];
+      if (!path) return;
+      draw("path-plot", (l) => pathFigure(data, l, path));
+      byId("path-reading").textContent = (data.paths.length > 1 ? `${path.method}: ` : "") + path.reading;
+      byId("path-note").textContent = `${path.note} Drawn from the run with seed ${path.seed}.`;
     },
     quality() { if (Object.keys(data.quality).length) draw("quality-plot", (l) => qualityFigure(data, l)); },
     bytes() { draw("bytes-plot", (l) => bytesFigure(data, l)); },
@@ -118,6 +125,10 @@
   chips("choose-weights", "one", data.weights.map((map) => map.method), (i) => state.map === i, (i) => {
     state.map = i;
     drawings.weights();
+  });
+  chips("choose-path", "one", data.paths.map((path) => path.method), (i) => state.path === i, (i) => {
+    state.path = i;
+    drawings.path();
   });
   byId("bands").addEventListener("change", (event) => { state.bands = event.target.checked; drawings.curves(); });
   byId("by-gain").addEventListener("change", (event) => { state.byGain = event.target.checked; drawings.clients(); });
