@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.cluster_path import clusters_of
+from coterie.cluster_path import clusters_of, path_words
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.methods import NetworkLasso
 from coterie.methods.base import method
@@ -95,6 +95,8 @@ def test_path_has_a_row_for_each_lam(followed):
     last = followed.rows[-1]
     assert path["validation_score"].iloc[-1] == pytest.approx(np.mean(last["validation_score"]))
     assert path["test_score"].iloc[-1] == pytest.approx(np.mean(last["test_score"]))
+    count, lam = path["clusters"][kept], path["lam"][kept]
+    assert path_words(followed) == f"path: lam from 1.5 to 0.0405; kept lam {lam:.3g} with {count} clusters"
     held = Result.read(followed.folder).path()
     assert held.drop(columns="labels").equals(path.drop(columns="labels"))
 

@@ -14,7 +14,7 @@ from coterie.errors import CoterieError
 if TYPE_CHECKING:
     from coterie.result import Result
 
-__all__ = ["clusters_of", "has_path", "path_of"]
+__all__ = ["clusters_of", "has_path", "path_of", "path_words"]
 
 
 def clusters_of(table: dict[str, np.ndarray]) -> np.ndarray:
@@ -68,3 +68,12 @@ def path_of(result: "Result") -> Any:
             }
         )
     return pd.DataFrame(rows)
+
+
+def path_words(result: "Result") -> str:
+    """Say in one line where the path went and what was kept."""
+    path = result.path()
+    kept = path[path["kept"]].iloc[0]
+    found = f"{kept['clusters']} clusters" if kept["clusters"] > 1 else "one cluster of all"
+    ends = f"{path['lam'].iloc[0]:.3g} to {path['lam'].iloc[-1]:.3g}"
+    return f"path: lam from {ends}; kept lam {kept['lam']:.3g} with {found}"

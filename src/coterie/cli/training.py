@@ -164,6 +164,7 @@ def run_comparison(lineup: Any, folder: Path, where: str, preallocate: bool, as_
 
 def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
     from coterie.cli.screen import print_leaderboard
+    from coterie.cluster_path import has_path, path_words
     from coterie.compare import Comparison
 
     comparison = Comparison.read([folder])
@@ -173,6 +174,8 @@ def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
         print(json.dumps(result.summary() | {"scores": scores, "folder": str(folder), "report": path}))
         return
     print_leaderboard(console, comparison.leaderboard())
+    if has_path(result):
+        console.print(path_words(result), markup=False)
     console.print(f"run: {folder}", markup=False, soft_wrap=True)
     if path is not None:
         console.print(f"report: {path}", markup=False, soft_wrap=True)
