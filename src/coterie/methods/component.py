@@ -114,7 +114,7 @@ class TiedComponent(LocalSGD):
         if set(self.tied(task).personal_names) <= set(task.personal_names):
             raise CoterieError(
                 f"model.personal {', '.join(task.personal)} never leaves a client, and nothing else is left to tie to "
-                "the neighbours' models; leave a part of the model out of it"
+                "the neighbours' models; leave a part of the model out of it, or name another one in method.personal"
             )
 
     # -- a model as shared part, personal part and what never travels ------------------------------------------------
