@@ -189,7 +189,7 @@ def _print_groups(found: dict[str, Any], console: Any) -> None:
 
 def _print_personal(found: dict[str, Any], console: Any) -> None:
     note = "chosen on validation samples; worst: decile of clients, or client; ±: sd over draws, of a gain its error"
-    heads = ("method", "setting", "round", "accuracy", "worst", "over alone", "kB a client")
+    heads = ("method", "setting", "round", "accuracy", "worst", "over alone", "kB")
     title = f"personal models: {found['data']}, {found['clients']} clients, {found['model']}"
     table = _table(title, heads, note, 2)
     for row in found["methods"]:
