@@ -97,7 +97,7 @@ class Codec(abc.ABC):
 
     def write(self, layout: int, x: np.ndarray) -> bytes:
         """Return the sections of a layout, for a vector that is not empty and fits it."""
-        raise NotImplementedError
+        raise CoterieError(f"the codec {self.name} has sizes for layout {layout} but does not write it")
 
     def decode(self, data: bytes, count: int, dtype: Any) -> np.ndarray:
         """Return the `count` numbers that were encoded, bit for bit; anything else raises `CoterieError`."""

@@ -24,6 +24,7 @@ The personal component leaves its client (the hub pulls it together with the oth
 in `model.personal`.
 """
 
+import abc
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import equinox as eqx
@@ -71,7 +72,7 @@ class State(NamedTuple):
 
 
 @spec
-class TiedComponent(LocalSGD):
+class TiedComponent(LocalSGD, abc.ABC):
     """Local steps, then the network lasso's proximal operator (abstract)."""
 
     topology: ClassVar[Topology] = "graph"
@@ -105,9 +106,9 @@ class TiedComponent(LocalSGD):
             return now
         return changed(now, lam=self.lam * self.path_factor ** jnp.asarray((number - 1) // self.path_every, float))
 
+    @abc.abstractmethod
     def tied(self, task: Task) -> Task:
         """Return the task with the tied part of the model as its personal part (beside what must not travel)."""
-        raise NotImplementedError
 
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse what this method cannot train, before anything is compiled."""

@@ -149,7 +149,7 @@ _sites: dict[tuple[bytes, bool], _Site] = {}  # the last one: a problem is run s
 
 
 def _site_of(problem: Problem, hub: bool) -> _Site:
-    name = pickle.dumps(problem._replace(loss=0.0, run=0)), hub
+    name = pickle.dumps(problem._replace(loss=0.0, run=0)), hub  # only a name: nothing is read back from it
     if name not in _sites:
         _sites.clear()
         _sites[name] = _Site(problem, hub)
