@@ -34,7 +34,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 
 soak: $(VENV)/installed-dev
-	COTERIE_FULL=1 $(BIN)/python -m pytest tests/test_contract.py tests/test_codecs_in_runs.py
+	COTERIE_FULL=1 $(BIN)/python -m pytest tests/testing/test_contract.py tests/peers/test_coding.py
 	$(BIN)/python benchmarks/soak_kill.py
 
 same-numbers: $(VENV)/installed-dev

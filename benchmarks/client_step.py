@@ -17,15 +17,15 @@ import jax
 import numpy as np
 from common import best_of, federation, publish, texts
 
-from coterie.engine import Engine, Training, plan_for
-from coterie.graph import Graph
+from coterie.experiment.device import Device, choose_device
+from coterie.experiment.engine import Engine, Training, plan_for
+from coterie.graphs.graph import Graph
+from coterie.learning.task import Task
 from coterie.methods.fedavg import FedAvg
 from coterie.models.augment import Augment
 from coterie.models.cnn import Cnn
 from coterie.models.lstm import Lstm
 from coterie.models.mlp import Mlp
-from coterie.runtime import Device, choose_device
-from coterie.task import Task
 
 SHAPES = {"cnn": (3, 32, 32), "mlp": (784,), "lstm": (80,)}
 CLASSES = {"cnn": 10, "mlp": 10, "lstm": 80}

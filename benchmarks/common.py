@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.clients import Federation, stack
+from coterie.data.clients import Federation, stack
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -8,9 +8,10 @@ and `segments` says how many runs of equal elements are left of a million. `prog
 `shared` one over all virtual CPU devices in which each calls for its own clients, as `peers.each` does; both include a
 product before and a sum after the operator, so that its arrays are made and used inside.
 
-The rival is Algorithm 4 of P2 with its errors corrected (`tests/fused_rivals.py`; as printed it diverges), in float64
-on one core as the operator then is: one factorisation, banded solves by LAPACK, and the best rho of a grid. It is given
-the exact answer and stops as soon as no element is further off than 1e-8; it is timed without that test.
+The rival is Algorithm 4 of Zhao et al. with its errors corrected (`tests/support/fused_rivals.py`; as printed it
+diverges), in float64 on one core as the operator then is: one factorisation, banded solves by LAPACK, and the best
+rho of a grid. It is given the exact answer and stops as soon as no element is further off than 1e-8; it is timed
+without that test.
 """
 
 import argparse
@@ -24,12 +25,12 @@ import numpy as np
 from common import best_of, publish
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from coterie.codebook import codebook_in_program
-from coterie.prox import fused, fused_in_program, fused_kkt
-from coterie.runtime import choose_device
+from coterie.experiment.device import choose_device
+from coterie.numerics.codebook import codebook_in_program
+from coterie.numerics.prox import fused, fused_in_program, fused_kkt
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from fused_rivals import fused_admm
+from support.fused_rivals import fused_admm
 
 GAMMAS = (0.1, 1.0, 10.0)
 RIVAL_GAMMAS = (0.1, 1.0, 3.0)  # at 10 the ADMM takes 10,000 iterations

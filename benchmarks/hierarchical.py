@@ -26,7 +26,7 @@ from typing import Any
 
 from common import publish
 
-from coterie.runtime import choose_device
+from coterie.experiment.device import choose_device
 
 OURS = """
 import json, sys, time

@@ -19,18 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 from common import best_of, federation, publish
 
-from coterie import hypergradients, tree
-from coterie.bilevel import expected_statistics
-from coterie.engine import plan_for
-from coterie.graph import Graph
-from coterie.hypergradients import Settings, estimate
+from coterie.bilevel import expected_statistics, hypergradients
+from coterie.bilevel.hypergradients import Settings, estimate
+from coterie.experiment.device import Device, choose_device
+from coterie.experiment.engine import plan_for
+from coterie.graphs.directed import RandomDirected
+from coterie.graphs.graph import Graph
+from coterie.learning.task import Task
 from coterie.models.cnn import Cnn
 from coterie.models.mlp import Mlp
-from coterie.networks import RandomDirected
+from coterie.numerics import tree
 from coterie.peers.local import LocalPeers
 from coterie.peers.tables import make_tables
-from coterie.runtime import Device, choose_device
-from coterie.task import Task
 
 SHAPES = {"cnn": (3, 32, 32), "mlp": (784,)}
 

@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from common import publish
 
-from coterie.engine import Engine, Training, plan_for
-from coterie.hypergradients import Estimator, Settings, estimate
-from coterie.job import Job, load_federation, make_task
-from coterie.lineup import Lineup, entry_of, variant
+from coterie.bilevel.hypergradients import Estimator, Settings, estimate
+from coterie.comparison.lineup import Lineup, entry_of, variant
+from coterie.consensus.pushsum import frequencies
+from coterie.experiment.device import Device, choose_device
+from coterie.experiment.engine import Engine, Training, plan_for
+from coterie.experiment.job import Job, load_federation, make_task
 from coterie.peers.local import LocalPeers
-from coterie.pushsum import frequencies
 from coterie.reproduce import pdbo
-from coterie.runtime import Device, choose_device
 
 GOSSIP = 3
 FIXED = (0.03, 0.1, 0.3, 1.0)  # dampings tried with every learning rate; others are shares of it

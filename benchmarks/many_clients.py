@@ -18,12 +18,12 @@ import jax
 import numpy as np
 from common import best_of, federation, publish
 
-from coterie.engine import Engine, Training, plan_for
-from coterie.graph import Graph
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training, plan_for
+from coterie.graphs.graph import Graph
+from coterie.learning.task import Task
 from coterie.methods.fedavg import FedAvg
 from coterie.models.linear import Linear
-from coterie.runtime import choose_device
-from coterie.task import Task
 
 
 def measure(args: argparse.Namespace, clients: int) -> dict[str, Any]:

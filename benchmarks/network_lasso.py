@@ -19,9 +19,9 @@ import jax
 import numpy as np
 from common import publish
 
-from coterie.lasso_path import largest_lambda
-from coterie.network_lasso import Problem, Solution, network_lasso, prepare
-from coterie.runtime import choose_device
+from coterie.experiment.device import choose_device
+from coterie.numerics.lasso.admm import Problem, Solution, network_lasso, prepare
+from coterie.numerics.lasso.path import largest_lambda
 
 
 def planted(clients: int, neighbours: int, parameters: int, groups: int, seed: int = 0) -> tuple[np.ndarray, Problem]:

@@ -17,15 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from common import best_of, federation, publish
 
-from coterie import sbm
-from coterie.engine import Engine, Training
-from coterie.graph import Graph
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
+from coterie.graphs.graph import Graph
+from coterie.learning.task import Task
 from coterie.methods.local import Local
 from coterie.methods.scool_attention import ScoolAttention
 from coterie.methods.scool_sbm import ScoolSBM
 from coterie.models.cnn import Cnn
-from coterie.runtime import choose_device
-from coterie.task import Task
+from coterie.numerics.blocks import sbm
 
 
 def whole_run(engine: Engine, method: Any, rounds: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from common import publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from killing import CASES, ROUNDS, Moment, Run, differences, rounds_of
+from support.killing import CASES, ROUNDS, Moment, Run, differences, rounds_of
 
 IN_A_ROW = 6
 TMPFS = 400  # kilobytes: full long before the end

@@ -6,7 +6,7 @@ Twelve stations fit one common linear model. Each measures nine of 36 quantities
 have instruments that say nothing. How strongly should a station pull its own coefficients towards zero? Station i adds
 weight(lambda_i) / 2 |its coefficients|^2 to its training loss, and lambda_i follows the hyper-gradient of everyone's
 validation loss. Nobody sees another's samples, nobody knows the whole network, and a message gets through only
-sometimes: the model is found by push-DIGing, the hyper-gradient by tracking (see docs/bilevel.md).
+sometimes: the model is found by push-DIGing, the hyper-gradient by tracking (see docs/methods/bilevel.md).
 """
 
 import sys
@@ -17,8 +17,8 @@ import numpy as np
 import optax
 
 from coterie.bilevel import Problem, hypergradient
-from coterie.networks import RandomDirected
-from coterie.pushsum import network, push_diging
+from coterie.consensus.pushsum import network, push_diging
+from coterie.graphs.directed import RandomDirected
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 STATIONS, QUANTITIES, MEASURED = 12, 36, 9

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from coterie.runtime import choose_device
+from coterie.experiment.device import choose_device
 
 CPU = choose_device("cpu", cores=2)
 

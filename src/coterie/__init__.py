@@ -11,19 +11,19 @@ Nothing heavy is imported before it is used, so that `coterie list` answers at o
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie import methods, models
-    from coterie.compare import Comparison, compare, report
-    from coterie.contract import check_method
+    from coterie.comparison.compare import compare
+    from coterie.comparison.comparison import Comparison
     from coterie.data import federation, load, pool
     from coterie.errors import CoterieError
-    from coterie.graph import Graph
-    from coterie.result import Result
-    from coterie.run import resume, run
+    from coterie.experiment.result import Result
+    from coterie.experiment.run import resume, run
+    from coterie.graphs.graph import Graph
+    from coterie.pages import report
+    from coterie.testing.contract import check_method
 
     __version__: str
 
@@ -47,32 +47,21 @@ __all__ = [
 
 # Where each public name lives; a target without a colon is a module.
 _PUBLIC = {
-    "Comparison": "coterie.compare:Comparison",
+    "Comparison": "coterie.comparison.comparison:Comparison",
     "CoterieError": "coterie.errors:CoterieError",
-    "Graph": "coterie.graph:Graph",
-    "Result": "coterie.result:Result",
-    "check_method": "coterie.contract:check_method",
-    "compare": "coterie.compare:compare",
+    "Graph": "coterie.graphs.graph:Graph",
+    "Result": "coterie.experiment.result:Result",
+    "check_method": "coterie.testing.contract:check_method",
+    "compare": "coterie.comparison.compare:compare",
     "federation": "coterie.data:federation",
     "load": "coterie.data:load",
     "methods": "coterie.methods",
     "models": "coterie.models",
     "pool": "coterie.data:pool",
-    "report": "coterie.compare:report",
-    "resume": "coterie.run:resume",
-    "run": "coterie.run:run",
+    "report": "coterie.pages:report",
+    "resume": "coterie.experiment.run:resume",
+    "run": "coterie.experiment.run:run",
 }
-
-
-class _Package(ModuleType):
-    """Keeps `coterie.run` the function: importing the module of the same name would bind that instead."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and ":" in _PUBLIC.get(name, "")):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

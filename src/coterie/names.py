@@ -300,38 +300,38 @@ MODELS = [
 GRAPHS = [
     Row(
         "auto",
-        "coterie.topologies:Auto",
+        "coterie.graphs.topologies:Auto",
         "what suits the method: complete where it learns whom to hear, random-directed where it pushes, "
         "else exponential",
     ),
-    Row("complete", "coterie.topologies:Complete", "everyone hears everyone"),
-    Row("ring", "coterie.topologies:Ring", "each client hears the ones beside it"),
-    Row("group-ring", "coterie.topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),
+    Row("complete", "coterie.graphs.topologies:Complete", "everyone hears everyone"),
+    Row("ring", "coterie.graphs.topologies:Ring", "each client hears the ones beside it"),
+    Row("group-ring", "coterie.graphs.topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),
     Row(
         "bipartite",
-        "coterie.topologies:Bipartite",
+        "coterie.graphs.topologies:Bipartite",
         "generalised bipartite: every client of one side hears the other",
         "Li et al. 2024, C.2",
     ),
-    Row("erdos-renyi", "coterie.topologies:ErdosRenyi", "each pair is joined with a given probability"),
-    Row("k-regular", "coterie.topologies:KRegular", "random; every client has k neighbours"),
-    Row("torus", "coterie.topologies:Torus", "a grid whose borders meet"),
-    Row("star", "coterie.topologies:Star", "everyone hears the first client"),
-    Row("exponential", "coterie.topologies:Exponential", "neighbours at distances 1, 2, 4, 8, ..."),
-    Row("edges", "coterie.topologies:Edges", "any graph of yours, from a file NetworkX reads"),
+    Row("erdos-renyi", "coterie.graphs.topologies:ErdosRenyi", "each pair is joined with a given probability"),
+    Row("k-regular", "coterie.graphs.topologies:KRegular", "random; every client has k neighbours"),
+    Row("torus", "coterie.graphs.topologies:Torus", "a grid whose borders meet"),
+    Row("star", "coterie.graphs.topologies:Star", "everyone hears the first client"),
+    Row("exponential", "coterie.graphs.topologies:Exponential", "neighbours at distances 1, 2, 4, 8, ..."),
+    Row("edges", "coterie.graphs.topologies:Edges", "any graph of yours, from a file NetworkX reads"),
     Row(
         "similarity",
-        "coterie.similarity:Similarity",
+        "coterie.graphs.similarity:Similarity",
         "alike clients hear each other: nearest neighbours of small summaries of their data",
         "Zhao et al., similarity network",
     ),
     Row(
         "random-directed",
-        "coterie.networks:RandomDirected",
+        "coterie.graphs.directed:RandomDirected",
         "every ordered pair has its own probability; links are drawn anew in every step",
         "Terashita and Hara 2023",
     ),
-    Row("time-varying", "coterie.networks:TimeVarying", "a sequence of directed graphs of yours, from a file"),
+    Row("time-varying", "coterie.graphs.directed:TimeVarying", "a sequence of directed graphs of yours, from a file"),
 ]
 
 CODECS = [

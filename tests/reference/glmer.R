@@ -1,4 +1,4 @@
-# Reference values for tests/test_estimators_glmer.py, made once with Debian's r-cran-lme4 and r-cran-jsonlite:
+# Reference values for tests/estimators/test_glmer.py, made once with Debian's r-cran-lme4 and r-cran-jsonlite:
 #
 #     apt-get install r-cran-lme4 r-cran-jsonlite
 #     Rscript tests/reference/glmer.R "$COTERIE_DATA" > tests/reference/glmer.json

@@ -1,4 +1,4 @@
-# Reference values for tests/test_estimators_lme4.py, made once with Debian's r-cran-lme4 and r-cran-jsonlite:
+# Reference values for tests/estimators/test_lme4.py, made once with Debian's r-cran-lme4 and r-cran-jsonlite:
 #
 #     apt-get install r-cran-lme4 r-cran-jsonlite
 #     Rscript tests/reference/lme4.R "$COTERIE_DATA" > tests/reference/lme4.json

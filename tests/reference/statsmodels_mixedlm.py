@@ -1,4 +1,4 @@
-"""Reference values for tests/test_estimators_lme4.py, made once in an environment of their own:
+"""Reference values for tests/estimators/test_lme4.py, made once in an environment of their own:
 
     python -m venv env && env/bin/pip install statsmodels
     env/bin/python tests/reference/statsmodels_mixedlm.py "$COTERIE_DATA" > tests/reference/statsmodels_mixedlm.json

@@ -92,7 +92,7 @@ def _kind_of(cls: Any, name: str) -> str:
 
 
 def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
-    from coterie.config import SECTIONS
+    from coterie.experiment.config import SECTIONS
 
     row = registry.find(kind, name)
     cls: type = registry.load(kind, name)

@@ -31,8 +31,8 @@ def clusters_command(
     """Known clusters (Lyu, Hanzely, Kolar 2022): alone, one model for all, or groups that borrow strength."""
     from rich.console import Console
 
-    from coterie.reproduce import studies
-    from coterie.reproduce.clusters import summarise_table1, table1
+    from coterie.reproduce.clusters import studies
+    from coterie.reproduce.clusters.table1 import summarise_table1, table1
 
     asked = [TABLE1, *studies.STUDIES] if study == ALL else [study]
     if asked[0] not in (TABLE1, *studies.STUDIES):
@@ -114,8 +114,8 @@ def _write(
     """Write the figures, a table of every error and the picture; returns the files."""
     import pandas as pd
 
-    from coterie.checkpoint import durable_write, storage_errors
-    from coterie.reproduce.studies import STUDIES
+    from coterie.reproduce.clusters.studies import STUDIES
+    from coterie.storage.durable import durable_write, storage_errors
 
     files = {"figures.json": json.dumps(figures, indent=1)}
     if simulated:
@@ -131,7 +131,7 @@ def _write(
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no clusters.html, which needs plotly: pip install 'coterie[report]'", markup=False)
     else:
-        from coterie.reproduce.drawing import draw
+        from coterie.reproduce.clusters.drawing import draw
 
         files["clusters.html"] = draw(figures.get(TABLE1, []), drawn)
     with storage_errors(folder):

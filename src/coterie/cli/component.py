@@ -43,22 +43,22 @@ def component_command(
     """A shared and a personal component, and few bits (Zhao, Liu, Jiang, He): the draft's missing experiments."""
     from rich.console import Console
 
-    from coterie.reproduce import component
+    from coterie.reproduce.component import layout
 
     asked = _parts(part, data)
-    families = chosen(codecs, tuple(component.CODECS))
-    names = chosen(methods, component.METHODS)
-    lays = {"codecs": lambda: component.codecs(data, local, families, rounds)}
-    lays["personal"] = lambda: component.personal(data, model, names, rounds)
+    families = chosen(codecs, tuple(layout.CODECS))
+    names = chosen(methods, layout.METHODS)
+    lays = {"codecs": lambda: layout.codecs(data, local, families, rounds)}
+    lays["personal"] = lambda: layout.personal(data, model, names, rounds)
     for each in asked:
         lays.get(each, dict)()  # what cannot be run is refused before anything does
     console = Console(stderr=as_json, highlight=False)
     folder = out or Path("-".join(["reproduce-component", *([] if part == ALL else [part]), data]))
-    from coterie.runtime import choose_device
+    from coterie.experiment.device import choose_device
 
     device = choose_device(where, preallocate=preallocate)  # before JAX is used: it counts the cores
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
-    from coterie.reproduce.component_runs import run_codecs, run_groups, run_personal
+    from coterie.reproduce.component.runs import run_codecs, run_groups, run_personal
 
     several = 3 if seeds is None else seeds
     outcomes: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def component_command(
 
 def _parts(part: str, data: str) -> list[str]:
     """Return the parts that are asked for and know the data; refuse what no part knows."""
-    from coterie.reproduce.component import CODED, PARTS, PERSONAL
+    from coterie.reproduce.component.layout import CODED, PARTS, PERSONAL
 
     if part not in (*PARTS, ALL):
         words = (*PARTS, ALL)
@@ -113,7 +113,7 @@ def _write(folder: Path, outcomes: dict[str, Any], console: Any) -> list[str]:
     """Write figures, tables and the page; returns the files."""
     import pandas as pd
 
-    from coterie.checkpoint import durable_write, storage_errors
+    from coterie.storage.durable import durable_write, storage_errors
 
     figures = {each: outcome.figures for each, outcome in outcomes.items()}
     files = {"figures.json": json.dumps(figures, indent=1)}
@@ -122,8 +122,8 @@ def _write(folder: Path, outcomes: dict[str, Any], console: Any) -> list[str]:
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no component.html, which needs plotly: pip install 'coterie[report]'", markup=False)
     else:
-        from coterie.report import plotly_javascript
-        from coterie.reproduce.component_page import page
+        from coterie.pages import plotly_javascript
+        from coterie.reproduce.component.page import page
 
         held = [[figures[each]] if each in figures else [] for each in ("codecs", "personal")]
         groups = (figures["groups"], outcomes["groups"].tables["groups"]) if "groups" in outcomes else None

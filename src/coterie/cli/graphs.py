@@ -32,8 +32,8 @@ def graph(
     coterie graph similarity --data planted-groups --set graph.k=3
     """
     from coterie import registry
-    from coterie.config import Experiment
-    from coterie.result import Result
+    from coterie.experiment.config import Experiment
+    from coterie.experiment.result import Result
 
     known = [row.name for row in registry.rows("graphs")]
     named = not Path(what).exists() and (":" in what or what in known)
@@ -60,8 +60,8 @@ def _by_name(name: str, experiment: Any, out: Path | None) -> None:
     """Build a graph for the clients of an experiment, say what it looks like, and write it if that is asked for."""
     import numpy as np
 
-    from coterie.job import load_federation, make_task
-    from coterie.quality import true_groups
+    from coterie.experiment.job import load_federation, make_task
+    from coterie.graphs.quality import true_groups
 
     federation, part = load_federation(experiment), experiment.graph
     measured = None
@@ -91,7 +91,7 @@ def _write(path: Path, built: Any, measured: Any, names: tuple[str, ...]) -> Pat
     """Write a graph as GraphML with the clients' names, or as a matrix; edges that were measured have their lengths."""
     import numpy as np
 
-    from coterie.checkpoint import durable_write, storage_errors
+    from coterie.storage.durable import durable_write, storage_errors
 
     weights = built.present.astype(float) if measured is None else measured.by_slot(measured.weights)
     if path.suffix == ".npy":

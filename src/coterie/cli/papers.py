@@ -108,7 +108,7 @@ def chosen(methods: str | None, table: tuple[str, ...]) -> tuple[str, ...]:
 
 def reproduce(found: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
     """Run what a `Reproduction` lays out, and print our figures beside the paper's."""
-    from coterie.lineup import Lineup
+    from coterie.comparison.lineup import Lineup
 
     comparison, console = run_comparison(Lineup.from_dict(found.tables), folder, where, preallocate, as_json)
     if not as_json:

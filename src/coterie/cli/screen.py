@@ -11,7 +11,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["Screen", "human_bytes", "print_leaderboard"]
+from coterie.pages.words import bytes_text
+
+__all__ = ["Screen", "print_leaderboard"]
 
 MANY_RUNS = 25  # beyond, a finished run's bar makes room for the next
 
@@ -90,7 +92,7 @@ def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
         beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']} of {row['clients']}"
         cells = [escape(row["method"]), number(row["mean"]), number(row["std"]), number(row["worst"])]
         cells += [beat] if compared else []
-        lines.append([*cells, human_bytes(row["bytes_per_client"]), f"{row['seconds']:.1f}"])
+        lines.append([*cells, bytes_text(row["bytes_per_client"]), f"{row['seconds']:.1f}"])
     table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False)
     for place, head in enumerate(heads):
         table.add_column(head, justify="right" if place else "left", no_wrap=bool(place), overflow="fold")
@@ -102,12 +104,3 @@ def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["ceiling"]:
             console.print(f"{row['method']} is the ceiling: needs all data in one place", markup=False)
-
-
-def human_bytes(count: float) -> str:
-    """Write a number of bytes for a person."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

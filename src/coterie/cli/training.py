@@ -38,7 +38,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one experiment."""
-    from coterie.config import Experiment, read_toml
+    from coterie.experiment.config import Experiment
+    from coterie.storage.toml import read_toml
 
     given: dict[str, dict[str, Any]] = {"codec": {} if codec is None else {"name": codec}}
     given["run"] = {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
@@ -49,9 +50,9 @@ def run(
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
     console = _console(as_json)
     device = _device(where, preallocate, console)
-    from coterie.job import Job
-    from coterie.run import execute
-    from coterie.storage import RunFolder
+    from coterie.experiment.folder import RunFolder
+    from coterie.experiment.job import Job
+    from coterie.experiment.run import execute
 
     with _screen(console, folder) as screen:
         tell = _for_run(screen, name, chosen.run.seed)
@@ -79,8 +80,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare methods: would cooperation help these clients?"""
-    from coterie.config import read_toml
-    from coterie.lineup import FIRST, Lineup
+    from coterie.comparison.lineup import FIRST, Lineup
+    from coterie.storage.toml import read_toml
 
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     flags: dict[str, dict[str, Any]] = {
@@ -104,7 +105,8 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue a run or a comparison that was stopped."""
-    from coterie.lineup import ComparisonFolder, Lineup
+    from coterie.comparison.folder import ComparisonFolder
+    from coterie.comparison.lineup import Lineup
 
     held = ComparisonFolder(folder)
     if held.exists():
@@ -115,12 +117,12 @@ def resume(
             )
         run_comparison(Lineup.from_dict(tables), folder, where, preallocate, as_json)
         return
-    from coterie.storage import RunFolder
+    from coterie.experiment.folder import RunFolder
 
     config = RunFolder(folder).config()
     console = _console(as_json)
     device = _device(where, preallocate, console)
-    from coterie.run import resume as resume_run
+    from coterie.experiment.run import resume as resume_run
 
     with _screen(console, folder) as screen:
         tell = _for_run(screen, config["method"]["name"].rpartition(":")[2], config["run"]["seed"])
@@ -133,7 +135,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The HTML file to write.")] = None,
 ) -> None:
     """Write the report of runs and comparisons as one HTML file."""
-    from coterie.compare import report as write
+    from coterie.pages import report as write
 
     print(
         f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}"
@@ -145,7 +147,7 @@ def run_comparison(lineup: Any, folder: Path, where: str, preallocate: bool, as_
     console = _console(as_json)
     device = _device(where, preallocate, console)
     from coterie.cli.screen import print_leaderboard
-    from coterie.compare import compare as compare_methods
+    from coterie.comparison.compare import compare as compare_methods
 
     with _screen(console, folder, lineup.seeds * len(lineup.methods)) as screen:
         comparison = compare_methods(
@@ -164,8 +166,8 @@ def run_comparison(lineup: Any, folder: Path, where: str, preallocate: bool, as_
 
 def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
     from coterie.cli.screen import print_leaderboard
-    from coterie.cluster_path import has_path, path_words
-    from coterie.compare import Comparison
+    from coterie.comparison.comparison import Comparison
+    from coterie.experiment.cluster_path import has_path, path_words
 
     comparison = Comparison.read([folder])
     path = _report_or_note(comparison, folder / "report.html", console)
@@ -185,7 +187,7 @@ def _changed(
     tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], changes: list[str] | None
 ) -> dict[str, Any]:
     """Return the tables of a file with the flags and then the `--set` changes laid over them."""
-    from coterie.config import parse_override
+    from coterie.storage.toml import parse_override
 
     wanted: dict[str, dict[str, Any]] = {section: dict(values) for section, values in flags.items() if values}
     result: dict[str, Any] = dict(tables)
@@ -219,7 +221,7 @@ def _laid_over(table: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _for_one_run(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Take what a comparison's file says for the one method of a run."""
-    from coterie.config import SECTIONS
+    from coterie.experiment.config import SECTIONS
 
     rest = {key: value for key, value in tables.items() if key not in ("compare", "methods")}
     method, own = rest.get("method", {}), tables.get("methods", {})
@@ -238,7 +240,7 @@ def _console(as_json: bool) -> Any:
 
 def _device(where: str, preallocate: bool, console: Any) -> Any:
     """Choose the device before anything else touches JAX, and name it: the first line of every run."""
-    from coterie.runtime import choose_device
+    from coterie.experiment.device import choose_device
 
     device = choose_device(where, preallocate=preallocate)
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
@@ -268,6 +270,6 @@ def _report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no report.html, which needs plotly: pip install 'coterie[report]'", markup=False)
         return None
-    from coterie.report import write_report
+    from coterie.pages import write_report
 
     return str(write_report(comparison, path))

@@ -69,14 +69,14 @@ class Fused(Codec):
         if x.size == 0:
             return x
         if not is_off(self.gamma):
-            from coterie.prox import fused_in_program
+            from coterie.numerics.prox import fused_in_program
 
             unit = jnp.ones(x.shape[0], x.dtype) if self.absolute else _mean_size(x)
             gamma = jnp.asarray(self.gamma, x.dtype) * unit
             x = fused_in_program(x, jnp.minimum(gamma, jnp.finfo(x.dtype).max))  # large numbers may make it infinite
         x = shortened(x) if self.short else x  # so that there are few distinct numbers, and k-means is fast
         if self.centres:
-            from coterie.codebook import codebook_in_program
+            from coterie.numerics.codebook import codebook_in_program
 
             x = codebook_in_program(x, self.centres)
             x = shortened(x) if self.short else x

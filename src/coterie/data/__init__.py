@@ -9,8 +9,8 @@ import os
 from typing import Any
 
 from coterie import registry
-from coterie.clients import Federation
 from coterie.data.arrays import federation, pool
+from coterie.data.clients import Federation
 from coterie.data.partition import Classes, Natural
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.clients import Federation, Kind
+from coterie.data.clients import Federation, Kind
 from coterie.data.partition import Natural
 from coterie.data.samples import Samples, encode, inputs, numbers
 from coterie.errors import CoterieError

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.clients import Federation, Split
+from coterie.data.clients import Federation, Split
 from coterie.data.samples import Samples
 from coterie.data.split import Splits, client_count, deal, generator, share_out
 from coterie.errors import CoterieError

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.clients import Kind
+from coterie.data.clients import Kind
 from coterie.data.formats import read_npz
 from coterie.data.samples import Samples, encode, inputs, numbers
 from coterie.errors import CoterieError

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.clients import Federation
+from coterie.data.clients import Federation
 from coterie.data.samples import Samples, encode
 from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError

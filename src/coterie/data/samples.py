@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.clients import Kind
+from coterie.data.clients import Kind
 from coterie.errors import CoterieError
 
 __all__ = ["MARKS", "Samples", "encode", "inputs", "numbers"]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.clients import Federation, Split
+from coterie.data.clients import Federation, Split
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import param, spec

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from coterie.clients import Kind
+from coterie.data.clients import Kind
 from coterie.data.download import folder, locate
 from coterie.data.samples import Samples, encode
 from coterie.errors import CoterieError

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
-from coterie.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
+from coterie.data.clients import Clients, Split
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, is_off, method
-from coterie.methods.known_clusters import KnownClusters, Meetings, Theory, count, start_counting, throw
-from coterie.methods.tied import Auto, at_home, chosen, combine, is_auto
+from coterie.methods.shared.known_clusters import KnownClusters, Meetings, Theory, count, start_counting, throw
+from coterie.methods.shared.tied import Auto, at_home, chosen, combine, is_auto
+from coterie.numerics import tree
+from coterie.numerics.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["AsyncAL2SGDPlus"]
 

@@ -1,10 +1,10 @@
 """Models of clients in known clusters, tied to their cluster's mean and to everybody's; who meets, coins decide.
 
-Lyu, Hanzely and Kolar 2022, Algorithm 1 (Async-L2GD) for their objective (2.1); `coterie.cluster_odds` has it, with
-what was corrected. Converges to a ball of squared radius 2 eta sigma^2 / mu around the minimiser (Theorem 3.5), sigma^2
-being the variance of a step's gradient there; a smaller `lr` makes it smaller, `async-al2sgd+` has none. On one cluster
-this is `l2gd`. Every iteration in which clients meet sends messages, also directly after another such one; `counts`
-tells how many of them brought news.
+Lyu, Hanzely and Kolar 2022, Algorithm 1 (Async-L2GD) for their objective (2.1), which `numerics/cluster_odds.py` states
+with its corrections. Converges to a ball of squared radius 2 eta sigma^2 / mu around the minimiser (Theorem 3.5), and
+sigma^2 is the variance of a step's gradient there; a smaller `lr` makes it smaller, `async-al2sgd+` has none. On one
+cluster this is `l2gd`. Every iteration in which clients meet sends messages, also directly after another such one;
+`counts` tells how many of them brought news.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -12,14 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients
-from coterie.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
+from coterie.data.clients import Clients
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.known_clusters import KnownClusters, Meetings, count, start_counting, throw
-from coterie.methods.tied import chosen, combine, is_auto
+from coterie.methods.shared.known_clusters import KnownClusters, Meetings, count, start_counting, throw
+from coterie.methods.shared.tied import chosen, combine, is_auto
+from coterie.numerics import tree
+from coterie.numerics.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
 from coterie.peers.base import Peers
-from coterie.task import Task, Variables
 
 __all__ = ["AsyncL2GD"]
 

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax
 
-from coterie.clients import Clients
+from coterie.data.clients import Clients
+from coterie.learning.task import Variables
 from coterie.traced import at_round, is_off, traced
 
-__all__ = ["Info", "Method", "adapted", "at_round", "is_off", "method"]
+__all__ = ["Fitted", "Info", "Method", "adapted", "at_round", "is_off", "method", "stage_ends"]
 
 Topology = Literal["none", "hub", "graph"]
 
@@ -27,6 +28,15 @@ class Info(NamedTuple):
     loss: jax.Array  # [C] mean training loss over the local steps
     weights: Any = None  # [C, D] the weight given to each slot, where the method has any
     counts: Any = None  # name -> [C] what the method counts beside bytes, from the start; columns of the metrics
+
+
+class Fitted(NamedTuple):
+    """What such a method returns: a model for each client, and what each of them sent to the hub and got from it."""
+
+    models: Variables  # [K, ...]
+    messages: int = 0  # each way
+    bytes_up: int = 0  # in all messages together, headers included
+    bytes_down: int = 0
 
 
 class Method(Protocol):
@@ -42,6 +52,11 @@ class Method(Protocol):
 
     def models(self, state: Any) -> Any:
         """Return each client's personal model."""
+
+
+def stage_ends(method: Any) -> tuple[int, ...]:
+    """Return the rounds after which a method changes its graph; most never do."""
+    return method.stages() if hasattr(method, "stages") else ()
 
 
 def adapted(method: Any, task: Any) -> Any:

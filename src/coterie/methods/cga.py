@@ -21,13 +21,13 @@ import jax.numpy as jnp
 import optax
 from jax.lax import Precision
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, is_off, method
+from coterie.numerics import tree
+from coterie.numerics.simplex import nonnegative_qp
 from coterie.peers.base import Peers, blend
-from coterie.simplex import nonnegative_qp
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["CGA"]
 

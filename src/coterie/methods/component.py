@@ -32,19 +32,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie import tree
-from coterie.clients import Clients, Federation, Split
+from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
-from coterie.incidence import Problem
-from coterie.lasso_edges import edge_step, edge_value, momentum
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.personal import last_layer
-from coterie.network_lasso import Warm, admm, start
+from coterie.methods.shared.personal import last_layer
+from coterie.numerics import tree
+from coterie.numerics.lasso.admm import Warm, admm, start
+from coterie.numerics.lasso.edges import edge_step, edge_value, momentum
+from coterie.numerics.lasso.incidence import Problem
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
-from coterie.task import Task, Variables
 from coterie.traced import changed, is_off
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["Component", "TiedComponent"]
 

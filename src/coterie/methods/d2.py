@@ -6,12 +6,12 @@ x^{r+1} = W (2 x^r - x^{r-1} - (eta_r g^r - eta_{r-1} g^{r-1})).
 
 from typing import Any, ClassVar
 
-from coterie import primal_dual
+from coterie.consensus import primal_dual
+from coterie.consensus.primal_dual import Memory
+from coterie.graphs.mixing import Rule
 from coterie.methods.base import method
-from coterie.methods.corrected import CorrectedSGD
-from coterie.mixing import Rule
+from coterie.methods.shared.corrected import CorrectedSGD
 from coterie.peers.base import Peers
-from coterie.primal_dual import Memory
 
 __all__ = ["D2"]
 

@@ -22,14 +22,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.neighbours import distance
+from coterie.methods.shared.neighbours import distance
+from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["Dada"]
 

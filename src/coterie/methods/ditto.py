@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.hub import HubSGD
+from coterie.methods.shared.hub import HubSGD
+from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["Ditto"]
 

@@ -19,14 +19,13 @@ from typing import Any, ClassVar, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.clients import Clients, Federation
+from coterie.codecs.frame import HEADER
+from coterie.data.clients import Clients, Federation
 from coterie.errors import CoterieError
-from coterie.fitting import Fitted
-from coterie.methods.base import Topology, method
+from coterie.learning.task import Task, Variables
+from coterie.methods.base import Fitted, Topology, method
 from coterie.models.linear import LinearNetwork
-from coterie.peers.frame import HEADER
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["Hierarchical", "LocalExact", "PooledExact"]
 

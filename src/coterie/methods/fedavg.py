@@ -9,12 +9,12 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients
+from coterie.data.clients import Clients
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.hub import HubSGD
+from coterie.methods.shared.hub import HubSGD
+from coterie.numerics import tree
 from coterie.peers.base import Peers
-from coterie.task import Task, Variables
 
 __all__ = ["FedAvg"]
 

@@ -8,12 +8,12 @@ import dataclasses
 
 import jax
 
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import is_off, method
 from coterie.methods.fedavg import FedAvg, State
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["FedAvgFinetuned"]
 

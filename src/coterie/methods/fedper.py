@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from coterie.methods.base import Topology, method
 from coterie.methods.fedavg import FedAvg
-from coterie.methods.personal import KeepsLayers
+from coterie.methods.shared.personal import KeepsLayers
 
 __all__ = ["FedPer"]
 

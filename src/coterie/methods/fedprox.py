@@ -9,15 +9,15 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, is_off, method
 from coterie.methods.fedavg import State
-from coterie.methods.hub import HubSGD
+from coterie.methods.shared.hub import HubSGD
+from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import Trained
 
 __all__ = ["FedProx"]
 

@@ -9,12 +9,12 @@ from typing import ClassVar, NamedTuple
 
 import jax
 
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
 from coterie.methods.fedavg import FedAvg, State
-from coterie.methods.personal import InTurns
+from coterie.methods.shared.personal import InTurns
 from coterie.peers.base import Peers
-from coterie.task import Task, Variables
 
 __all__ = ["FedRep"]
 

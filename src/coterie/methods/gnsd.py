@@ -6,11 +6,11 @@ in one message, twice the floats of `gossip-sgd`.
 
 from typing import Any
 
-from coterie import primal_dual
+from coterie.consensus import primal_dual
+from coterie.consensus.primal_dual import Memory
 from coterie.methods.base import method
-from coterie.methods.corrected import CorrectedSGD
+from coterie.methods.shared.corrected import CorrectedSGD
 from coterie.peers.base import Peers
-from coterie.primal_dual import Memory
 
 __all__ = ["GNSD"]
 

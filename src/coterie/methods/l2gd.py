@@ -11,13 +11,13 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients
+from coterie.data.clients import Clients
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.tied import Auto, TiedModels, chosen, combine, is_auto
+from coterie.methods.shared.tied import Auto, TiedModels, chosen, combine, is_auto
+from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["L2GD"]
 

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
-from coterie.evaluate import client_metrics
+from coterie.data.clients import Clients, Split
+from coterie.learning.evaluate import client_metrics
+from coterie.learning.local_sgd import LocalSGD
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.stopping import Best, keep_best, start_best
+from coterie.methods.shared.stopping import Best, keep_best, start_best
+from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD
 
 __all__ = ["Local"]
 

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.neighbours import dot, mean_loss
+from coterie.methods.shared.neighbours import dot, mean_loss
+from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["MetaL2C"]
 

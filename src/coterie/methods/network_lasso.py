@@ -7,9 +7,9 @@ model for all splits into clusters, and these into clients on their own; with fu
 `steps = 1`) it converges to the exact minimiser.
 """
 
+from coterie.learning.task import Task
 from coterie.methods.base import method
 from coterie.methods.component import TiedComponent
-from coterie.task import Task
 
 __all__ = ["NetworkLasso"]
 

@@ -12,7 +12,7 @@ sum depends on its lambda_i through x (`hypergradients.py`) and steps. Estimator
 With the training losses as outer costs the series extrapolates: to first order it is the local estimate after `depth`
 more gradient steps of size `damping` on everyone's loss. So damping goes with the learning rate and the curvature: a
 thousandth of the learning rate changes next to nothing, and above 2 / (the largest curvature), which may be less than
-the learning rate, the series grows (measured in docs/bilevel.md).
+the learning rate, the series grows (measured in docs/methods/bilevel.md).
 
 What we changed: the paper restarts the inner problem for every outer step, "warm" goes on from where it was; the inner
 Jacobian's step `damping` is a setting of its own (the authors' program takes the learning rate after its last decay,
@@ -26,17 +26,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.bilevel.hypergradients import Settings, Statistics, estimate
+from coterie.consensus.pushsum import Mass, Seen, frequencies, look, nothing_seen, ratio, start
+from coterie.data.clients import Clients, Split
 from coterie.errors import CoterieError
-from coterie.hypergradients import Settings, Statistics, estimate
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, is_off, method
-from coterie.methods.neighbours import mean_loss
+from coterie.methods.shared.neighbours import mean_loss
+from coterie.numerics import tree
 from coterie.peers.base import Peers
-from coterie.pushsum import Mass, Seen, frequencies, look, nothing_seen, ratio, start
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["PDBOMTL"]
 

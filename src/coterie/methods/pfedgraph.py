@@ -17,15 +17,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, is_off, method
-from coterie.methods.neighbours import dot
+from coterie.methods.shared.neighbours import dot
+from coterie.numerics import tree
+from coterie.numerics.simplex import project_simplex
 from coterie.peers.base import Peers, blend
-from coterie.simplex import project_simplex
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["PFedGraph"]
 

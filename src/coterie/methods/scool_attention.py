@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from coterie import attention, tree
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import is_off, method
-from coterie.methods.scool import Evidence, Scool, State
+from coterie.methods.shared.scool import Evidence, Scool, State
+from coterie.numerics import attention, tree
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["ScoolAttention"]
 

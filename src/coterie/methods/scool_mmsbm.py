@@ -9,12 +9,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from coterie import mmsbm, sbm
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import method
-from coterie.methods.scool import Evidence, Scool, State, share_losses
+from coterie.methods.shared.scool import Evidence, Scool, State, share_losses
+from coterie.numerics.blocks import mmsbm, sbm
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["ScoolMMSBM"]
 

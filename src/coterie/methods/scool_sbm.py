@@ -1,7 +1,7 @@
 """SCooL with a stochastic block model: clients belong to hidden blocks, and blocks cooperate with each other or not.
 
 P0 section 4.2. The E-step is variational inference over all clients' cross-losses, which everybody gets by `share` and
-everybody computes alike; so there is no coordinator. Updates as corrected in `coterie.sbm`.
+everybody computes alike; so there is no coordinator. Updates as corrected in `coterie.numerics.blocks.sbm`.
 """
 
 from typing import Any, Literal
@@ -9,12 +9,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from coterie import sbm
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import method
-from coterie.methods.scool import Evidence, Scool, State, share_losses
+from coterie.methods.shared.scool import Evidence, Scool, State, share_losses
+from coterie.numerics.blocks import sbm
 from coterie.peers.base import Peers
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["ScoolSBM"]
 

@@ -18,14 +18,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie import tree
-from coterie.clients import Clients, Split
+from coterie.consensus.pushsum import Mass, Order, push_step, ratio, start
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
+from coterie.numerics import tree
 from coterie.peers.base import Peers
-from coterie.pushsum import Mass, Order, push_step, ratio, start
 from coterie.spec import param
-from coterie.task import Task, Variables
-from coterie.training import LocalSGD, Trained
 
 __all__ = ["SGP"]
 

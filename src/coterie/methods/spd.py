@@ -3,17 +3,17 @@
 Lu, Cui, Squillante, Kingsbury, Horesh 2022, eq. (5) without a lower level (SPD):
 x^{r+1} = W (2 x^r - x^{r-1}) - (eta_r g^r - eta_{r-1} g^{r-1}). With (I + W) / 2 in the place of W it is EXTRA (Shi et
 al. 2015) with W. The start, which the paper leaves open, and the learning rates inside the bracket are those of
-`coterie.primal_dual`.
+`coterie.consensus.primal_dual`.
 """
 
 from typing import Any, ClassVar
 
-from coterie import primal_dual
+from coterie.consensus import primal_dual
+from coterie.consensus.primal_dual import Memory
+from coterie.graphs.mixing import Rule
 from coterie.methods.base import method
-from coterie.methods.corrected import CorrectedSGD
-from coterie.mixing import Rule
+from coterie.methods.shared.corrected import CorrectedSGD
 from coterie.peers.base import Peers
-from coterie.primal_dual import Memory
 
 __all__ = ["SPD"]
 

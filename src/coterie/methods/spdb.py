@@ -9,7 +9,7 @@ equal, with y_i*(x) = argmin_y g_i(x, y). One iteration of client i (a round wit
 `upper = "train"` is PCL, the paper's experiments: f = g, where grad_y f = 0 at y* and the Hessian term vanishes, so
 that a step on y and then one on x is exact in the limit. `upper = "validation"` takes f from the client's validation
 samples and needs the term; leaving it out (`solver = "none"`) ends elsewhere. With `lr` = eta for the paper's
-1 / (n alpha) its 1 / n is gone. The start and the stored steps are those of `coterie.primal_dual`.
+1 / (n alpha) its 1 / n is gone. The start and the stored steps are those of `coterie.consensus.primal_dual`.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from coterie.clients import Clients, Federation, Split
+from coterie.bilevel.implicit import Solver, hypergradient
+from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
-from coterie.implicit import Solver, hypergradient
+from coterie.learning.task import Task, Variables
 from coterie.methods.base import is_off, method
-from coterie.methods.personal import InTurns, Optimisers
+from coterie.methods.shared.personal import InTurns, Optimisers
 from coterie.methods.spd import SPD
 from coterie.spec import param
-from coterie.task import Task, Variables
 
 __all__ = ["SPDB"]
 

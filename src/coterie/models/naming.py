@@ -15,9 +15,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from coterie.checkpoint import durable_write
 from coterie.errors import CoterieError
 from coterie.spec import nearest
+from coterie.storage.durable import durable_write
 
 __all__ = ["encode", "load", "metadata", "names", "save", "select"]
 

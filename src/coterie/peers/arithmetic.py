@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.peers.frame import frame_bytes
+from coterie.codecs.frame import frame_bytes
 
 __all__ = ["column", "fold_clients", "fold_slots", "message_bytes", "seal", "share_bytes"]
 

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from coterie.codecs.frame import HEADER
 from coterie.peers.arithmetic import column, message_bytes, seal, share_bytes
-from coterie.peers.compression import Coder, Memory, Told, unpacked
-from coterie.peers.frame import HEADER
+from coterie.peers.coding import Coder, Memory, Told, unpacked
 from coterie.peers.records import Arrivals, Centres, Tables, Traffic, nothing_sent, on_host
 
 __all__ = ["Arrivals", "Centres", "Peers", "Tables", "Traffic", "blend", "on_host"]

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from coterie.codecs.frame import Header, decode, encode
 from coterie.errors import CoterieError
-from coterie.peers.compression import WHOLE, open_vector
-from coterie.peers.frame import Header, decode, encode
+from coterie.peers.coding import WHOLE, open_vector
 from coterie.peers.records import Tables
 
 __all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Address", "Carrier", "Delivery", "Frames", "Line", "Message"]

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes
 from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree
-from coterie.peers.compression import Coder, Told
+from coterie.peers.coding import Coder, Told
 
 __all__ = ["LocalPeers", "Plan"]
 

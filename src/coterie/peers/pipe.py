@@ -7,7 +7,7 @@ so that both ends agree on it and a simulation can repeat it.
 import hashlib
 from multiprocessing.connection import Connection
 
-from coterie.peers.frame import HEADER
+from coterie.codecs.frame import HEADER
 from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
 
 __all__ = ["PipeCarrier"]

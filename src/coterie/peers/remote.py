@@ -17,7 +17,7 @@ from jax.experimental import io_callback
 
 from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes
 from coterie.peers.base import Centres, Peers, Tables, Tree
-from coterie.peers.compression import Coder, Told, wrap_vector
+from coterie.peers.coding import Coder, Told, wrap_vector
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message
 
 __all__ = ["RemotePeers"]

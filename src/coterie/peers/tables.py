@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.graph import Graph
+from coterie.graphs.graph import Graph
 from coterie.peers.base import Tables
 
 __all__ = ["make_tables"]

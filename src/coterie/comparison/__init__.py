@@ -1,0 +1,1 @@
+"""Several runs of the same clients, side by side."""

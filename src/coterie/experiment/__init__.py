@@ -1,0 +1,1 @@
+"""One run: from a config to a result."""

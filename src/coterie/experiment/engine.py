@@ -1,0 +1,312 @@
+"""One compiled program for all clients: the rounds between two evaluations are a single call.
+
+An `Engine` holds what is heavy and shared by all runs on one federation: the data on the device and the compiled
+programs. A `Training` is one method, one graph and one seed on it. Neither knows anything of files.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from coterie.data.clients import Clients, Federation
+from coterie.experiment.device import Device
+from coterie.graphs.graph import Graph
+from coterie.learning.evaluate import BATCH, evaluate
+from coterie.learning.task import Task, Variables
+from coterie.methods.base import Info, Method, adapted, at_round, stage_ends
+from coterie.peers.base import Arrivals, Traffic, on_host
+from coterie.peers.coding import Coder
+from coterie.peers.local import LocalPeers, Plan
+from coterie.peers.tables import make_tables
+
+__all__ = ["Engine", "Rounds", "Training", "plan_for"]
+
+
+class Rounds(NamedTuple):
+    """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights, and
+    what the method has counted until then."""
+
+    loss: np.ndarray
+    traffic: Traffic
+    weights: np.ndarray | None
+    counts: dict[str, np.ndarray] | None = None
+
+
+class Coded(NamedTuple):
+    """The state of a run with a codec: the method's, and what the codec remembers."""
+
+    method: Any
+    memory: Any
+
+
+class Engine:
+    """A federation on a device, and the programs compiled for it.
+
+    Args:
+        task: what each client learns.
+        federation: the clients' data; it is copied to the device once and is an argument of every program.
+        device: where to run.
+        plan: how clients are batched; default chosen for the model and the device.
+        like: an engine with the same task, device and plan, whose programs serve here, too.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        federation: Federation,
+        device: Device,
+        plan: Plan | None = None,
+        like: "Engine | None" = None,
+    ):
+        self.task, self.device = task, device
+        self.plan = plan or plan_for(task, federation, device)
+        self.size = len(federation)
+        self.clients: Clients = self.place(federation.arrays())
+        self.seconds = {"compile": 0.0, "program": 0.0}
+        self.traces = 0
+        self._compiled: dict[Any, Any] = {} if like is None else like._compiled
+
+    def put(self, x: Any) -> Any:
+        """Copy to the device, or to all devices that share the work."""
+        if self.plan.mesh is None:
+            return jax.device_put(x, self.device.devices[0])
+        return jax.device_put(x, NamedSharding(self.plan.mesh, PartitionSpec()))
+
+    def place(self, x: Any) -> Any:
+        """Copy to the device; arrays whose first axis is the clients are shared out if they divide evenly."""
+        mesh = self.plan.mesh
+        if mesh is None or self.size % mesh.size:
+            return self.put(x)
+        split, whole = NamedSharding(mesh, PartitionSpec("clients")), NamedSharding(mesh, PartitionSpec())
+        return jax.device_put(x, jax.tree.map(lambda a: split if np.shape(a)[:1] == (self.size,) else whole, x))
+
+    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        """Run a program, compiled once for a name and the structure of its arguments; compilation is timed apart."""
+        start = time.perf_counter()
+        arguments = jax.tree.map(lambda a: a if isinstance(a, jax.Array) else self.put(jnp.asarray(a)), arguments)
+        leaves, structure = jax.tree.flatten(arguments)
+        signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
+        if signature not in self._compiled:
+            self.traces += 1
+            jitted = jax.jit(program, donate_argnums=() if donate is None else donate)
+            self._compiled[signature] = jitted.lower(*arguments).compile()
+            self.seconds["compile"] += time.perf_counter() - start
+            start = time.perf_counter()
+        result = jax.block_until_ready(self._compiled[signature](*arguments))
+        self.seconds["program"] += time.perf_counter() - start
+        return result
+
+
+class Training:
+    """One method with one seed on an engine.
+
+    Args:
+        engine: the federation on its device.
+        method: how the clients cooperate.
+        graph: who hears whom (`Graph.empty` for methods without neighbours).
+        weights: `[K, D]` mixing weights of the graph.
+        seed: everything random is drawn from (seed, round, client id).
+        ids: the id of the client in each row of the federation; default 0, 1, 2, ...
+        codec: how messages are squeezed; None sends them as they are. What it remembers is then part of the state.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        method: Method,
+        graph: Graph,
+        weights: np.ndarray,
+        seed: int,
+        ids: np.ndarray | None = None,
+        codec: Any = None,
+    ):
+        self.engine, self.task, self.method, self.codec = engine, adapted(method, engine.task), method, codec
+        self._ids = ids
+        self._use(graph, weights)
+        self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
+
+    def _use(self, graph: Graph, weights: np.ndarray) -> None:
+        self.graph = graph
+        self._tables = self.engine.put(make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type))
+
+    def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+        """Return the state before the first round, and what it cost to get there."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
+            peers = LocalPeers(tables, self.engine.plan, lost)
+            state = method.init(self.task, peers, clients, key)
+            return state, peers.traffic()
+
+        state, traffic = self._call(program, "init", self._init_key, arrivals)
+        zero = np.zeros((1, self.engine.size))
+        state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
+        return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
+
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+        """Run rounds `first`, ..., `first + rounds - 1` (counted from 1) as one program; `state` is used up."""
+
+        def program(
+            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
+        ) -> Any:
+            def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
+                number, arrivals = inputs
+                return self._round(method, tables, clients, key, state, number, arrivals, codec)
+
+            return lax.scan(one, state, (first + jnp.arange(rounds), lost))
+
+        extra = (self._round_key, state, jnp.int32(first), arrivals, self.codec)
+        state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
+        weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
+        counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
+        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
+
+    def _round(
+        self,
+        method: Method,
+        tables: Any,
+        clients: Clients,
+        key: Any,
+        state: Any,
+        number: Any,
+        arrivals: Any,
+        codec: Any,
+    ) -> tuple[Any, tuple[Info, Traffic]]:
+        """Trace one round; returns the state after it, what a person wants to see of it, and what it sent."""
+        now, round_key = at_round(method, number), jax.random.fold_in(key, number)
+        if codec is None:
+            peers = LocalPeers(tables, self.engine.plan, arrivals)
+            state, info = now.round(self.task, state, peers, clients, round_key)
+            return state, (info, peers.traffic())
+        coder = Coder(at_round(codec, number), round_key, state.memory)
+        peers = LocalPeers(tables, self.engine.plan, arrivals, coder)
+        inner, info = now.round(self.task, state.method, peers, clients, round_key)
+        return Coded(inner, peers.memory), (info, peers.traffic())
+
+    def _nothing_remembered(self, state: Any) -> dict:
+        """Return what the codec remembers before the first round of a stage: it begins anew, with whole messages.
+
+        Which verbs a round calls is found out by tracing one.
+        """
+
+        def trial(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Any:
+            return self._round(method, tables, clients, key, Coded(state, None), 1, None, codec)[0].memory
+
+        inputs = (self.method, self._tables, self.engine.clients, self._round_key, state, self.codec)
+        return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(trial, *inputs))
+
+    def inner(self, state: Any) -> Any:
+        """Return the method's own part of a state."""
+        return state if self.codec is None else state.method
+
+    def rounds_to_stage(self, first: int, rounds: int) -> int:
+        """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
+        ends = [end for end in stage_ends(self.method) if first <= end < first + rounds]
+        return min(ends) - first + 1 if ends else rounds
+
+    def next_stage(self, state: Any, number: int) -> tuple[Any, Traffic | None]:
+        """Begin a new stage if one begins after round `number`: the method says which edges stay.
+
+        Everyone learns by `share` who keeps whom, since a kept graph is not symmetric and listeners must know.
+        Returns the state for the new tables, and what the news cost (None if the stage goes on).
+        """
+        if number not in stage_ends(self.method):
+            return state, None
+
+        def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
+            peers = LocalPeers(tables, self.engine.plan)
+            kept, _ = peers.share(method.keep(state, tables.present, peers.clients), certain=True)
+            return kept, peers.traffic()
+
+        kept, traffic = self._call(program, ("keep", number), self.inner(state))
+        graph, slots = self.graph.keep(np.asarray(kept))
+        rows = slots if self._ids is None else slots[self._ids]
+        narrow = self.method.narrow(self.inner(state), slot_taker(rows))  # type: ignore[attr-defined]
+        self._use(graph, np.zeros(graph.neighbours.shape))
+        state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
+        return self.engine.place(state), jax.tree.map(lambda a: a[None], on_host(traffic))
+
+    def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
+        """Return every client's metrics `[K]` after round `number`, by name."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+            peers = LocalPeers(tables, self.engine.plan)
+            models, before = self._models(method, peers, clients, key, state, number)
+            found = evaluate(self.task, peers, models, clients)
+            if before is not None:
+                found["untuned"] = evaluate(self.task, peers, before, clients)["test"]
+            return found
+
+        found = self._call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        return {
+            f"{split}_{name}": np.asarray(values)
+            for split, metrics in found.items()
+            for name, values in metrics._asdict().items()
+        }
+
+    def models(self, state: Any, number: int) -> Variables:
+        """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+            return self._models(method, LocalPeers(tables, self.engine.plan), clients, key, state, number)[0]
+
+        return self._call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
+
+    def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
+        """Return the personal models, and for a method that tunes them also the models before tuning."""
+        models = method.models(state)
+        if not hasattr(method, "finetune"):
+            return models, None
+        return method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number)), models
+
+    def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        return self.engine.call(
+            program, name, self.method, self._tables, self.engine.clients, *arguments, donate=donate
+        )
+
+
+SMALL = 10_000  # parameters up to which a CPU runs dense models faster batched than client by client
+
+
+def plan_for(task: Task, federation: Federation, device: Device, mode: str = "auto", chunk: int = 0) -> Plan:
+    """Choose how clients are batched.
+
+    On an accelerator everything is batched. On a CPU, only small dense models gain from it (`fast`); convolutions,
+    recurrent cells and larger layers run best client by client (`exact`). Each core takes a share of the clients, and
+    a chunk bounds the memory that batching takes.
+    """
+    if mode == "auto":
+        mode = "fast" if device.platform != "cpu" or (task.dense and task.size <= SMALL) else "exact"
+    sharers = min(len(device.devices), len(federation))
+    mesh = Mesh(np.array(device.devices[:sharers]), ("clients",)) if sharers > 1 else None
+    if mode == "fast" and not chunk:
+        fits = memory_budget(device) // sharers // working_bytes(task, federation)
+        chunk = max(1, fits) if fits < -(-len(federation) // sharers) else 0
+    return Plan("exact" if mode == "exact" else "fast", chunk, mesh)
+
+
+def memory_budget(device: Device) -> int:
+    """Return the bytes that batching may take: a quarter of a GPU's memory, 2 GiB on a CPU."""
+    if device.platform == "cpu":
+        return 2 << 30
+    return int((device.devices[0].memory_stats() or {}).get("bytes_limit", 32 << 30)) // 4
+
+
+def working_bytes(task: Task, federation: Federation) -> int:
+    """Estimate what one client needs while it trains or is evaluated: every intermediate value of one batch, and
+    several copies of the model (gradient, update, momentum)."""
+    x = jax.ShapeDtypeStruct((BATCH, *federation.sample_shape), federation.train.x.dtype)
+    model = jax.eval_shape(task.init, jax.random.key(0))
+    traced = jax.make_jaxpr(lambda model, x: task.apply(model, x)[0])(model, x)
+    values = [variable.aval for equation in traced.eqns for variable in equation.outvars]
+    return sum(a.size * a.dtype.itemsize for a in values) + 5 * task.size * np.dtype(task.dtype).itemsize
+
+
+def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
+    """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
+    return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)

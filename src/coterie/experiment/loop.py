@@ -1,0 +1,265 @@
+"""THE loop: rounds, evaluation, ledger, checkpoint, resume. It knows no method by name, and only it writes a run."""
+
+import time
+import tomllib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from coterie.errors import CoterieError, CoterieWarning, Diverged
+from coterie.experiment.engine import Engine, Rounds, Training
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.job import Job
+from coterie.experiment.result import Result
+from coterie.experiment.solving import Fitting
+from coterie.graphs.graph import Graph
+from coterie.graphs.measured import HubTraffic
+from coterie.graphs.quality import graph_quality, true_groups
+from coterie.methods.base import stage_ends
+from coterie.peers.base import Traffic
+from coterie.peers.ledger import Ledger
+from coterie.storage import checkpoint
+from coterie.storage.toml import difference, dump_toml
+
+__all__ = ["Loop", "Progress"]
+
+CHECKPOINT_SECONDS = 10.0
+
+Progress = Callable[[str, int, int, dict[str, Any]], None]  # (stage, round, rounds, metrics)
+
+
+class Loop:
+    """The state of a run between two blocks of rounds.
+
+    Args:
+        job: what to run.
+        engine: the federation on its device.
+        folder: where to write; None keeps everything in memory.
+        progress: called after every evaluation.
+    """
+
+    def __init__(self, job: Job, engine: Engine, folder: RunFolder | None, progress: Progress):
+        self.job, self.engine, self.folder, self.progress = job, engine, folder, progress
+        self.validated = job.federation.validation.count > 0
+        self.staged = bool(stage_ends(job.method))
+        self.groups = None  # a truth to compare a learned graph with
+        if getattr(job.method, "learns_weights", False):
+            self.groups = true_groups(job.federation.groups, job.federation.label_counts())
+        if job.settings.patience and not self.validated.any():
+            raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
+        self.per_model = getattr(job.method, "rounds_per_model", 0)  # of the models along a path
+        self.keeps_best = self.validated.any() and (job.settings.patience > 0 or self.per_model > 0)
+        if self.per_model and not self.keeps_best:
+            warnings.warn(
+                "without validation samples nothing says which model of the path is best, and the last one is kept; "
+                "raise partition.validation",
+                CoterieWarning,
+                stacklevel=2,
+            )
+        kind = Fitting if hasattr(job.method, "fit") else Training  # solved at once, or round after round
+        self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed, codec=job.codec)
+        self.ledger = Ledger(job.federation.names, job.graph.neighbours)
+        self.totals = self.ledger.totals()
+        self.rows: list[dict[str, Any]] = []
+        self.graphs: dict[int, dict[str, np.ndarray]] = {}
+        self.round = self.best_round = self.waited = 0
+        self.best: Any = None
+        self.best_score = -np.inf
+        self.spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # before a resume
+        self.started = {"wall": time.monotonic(), **engine.seconds}
+        self.last_saved = time.monotonic()
+
+    def run(self) -> Result:
+        """Go from the start, or from the newest checkpoint, to the end."""
+        settings = self.job.settings
+        every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
+        self.progress("start", 0, settings.rounds, {})
+        self.state, opening = self.training.init()
+        if not self._restore():
+            self._record(0, _with_asking(opening, self.job), self.job.graph)
+        while self.round < settings.rounds and not self._given_up():
+            count = min(every - self.round % every, settings.rounds - self.round)
+            count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
+            self.state, block = self.training.advance(self.state, self.round + 1, count)
+            for number, loss in enumerate(block.loss, self.round + 1):
+                self._refuse_nan(number, {"train_loss": loss})
+            self.round += count
+            row = self.training.evaluate(self.state, self.round)
+            self._refuse_nan(self.round, row)
+            row |= {"train_loss": block.loss[-1]}
+            self._judge(self.round, row)
+            self.state, news = self.training.next_stage(self.state, self.round)
+            self._record(self.round, block if news is None else _with_news(block, news), graph, row)
+            self._save()
+            self.progress("round", self.round, settings.rounds, row)
+        return self._finish()
+
+    def _given_up(self) -> bool:
+        return bool(self.job.settings.patience) and self.waited >= self.job.settings.patience
+
+    def _refuse_nan(self, number: int, values: dict[str, np.ndarray]) -> None:
+        for what, value in values.items():
+            bad = np.flatnonzero(~np.isfinite(value))
+            if bad.size:
+                name = self.job.federation.names[bad[0]]
+                raise Diverged(
+                    f"training diverged: {what} of client {name!r} is not finite in round {number}; "
+                    "try a smaller method.lr"
+                )
+
+    def _record(self, number: int, block: Any, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:
+        """Write down a block of rounds and the evaluation after it; the start is a block without one."""
+        entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic, graph.neighbours)
+        cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry]).totals()
+        self.totals = {way: self.totals[way] + cost[way] for way in self.totals}
+        if row is not None:
+            line = {"round": number} | {name: value.tolist() for name, value in row.items()}
+            line |= {f"bytes_{way}": total.tolist() for way, total in self.totals.items()}
+            line |= {name: count.tolist() for name, count in (block.counts or {}).items()}
+            if block.weights is not None:
+                table = {"neighbours": graph.neighbours, "present": graph.present, "weights": block.weights}
+                self.graphs[number] = table
+                line |= {} if self.groups is None else graph_quality(table, self.groups)
+            self.rows.append(line)
+        if self.folder is None:
+            return
+        self.folder.save_arrays("ledger", number, entry if row else entry | {"neighbours": self.job.graph.neighbours})
+        if number in self.graphs:
+            self.folder.save_arrays("graph", number, self.graphs[number])
+        if row is not None:
+            self.folder.append("metrics.jsonl", self.rows[-1])
+            self.folder.append("timing.jsonl", {"round": number, **self._seconds(), "device": self.engine.device.label})
+
+    def _judge(self, number: int, row: dict[str, np.ndarray]) -> None:
+        """Remember the best evaluation when the run may stop early or goes along a path; otherwise the last counts."""
+        if not self.keeps_best:
+            self.best_round = number
+            return
+        sign = 1 if self.job.task.higher_is_better else -1
+        score = sign * float(row["validation_score"][self.validated].mean())
+        if score > self.best_score:
+            self.best_score, self.best_round, self.waited = score, number, 0
+            self.best = jax.device_get(self.training.models(self.state, number))
+        else:
+            self.waited += 1
+
+    def _save(self) -> None:
+        """Write a checkpoint when it is time, after everything it covers is safely on disk."""
+        if self.folder is None:
+            return
+        last = self.round >= self.job.settings.rounds or self._given_up()
+        every = self.job.settings.checkpoint_every
+        due = len(self.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
+        if not (last or due):
+            return
+        self.folder.sync()
+        graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
+        held = {"state": jax.device_get(self.state), "best": self.best, "graph": graph if self.staged else None}
+        arrays = checkpoint.pack(held)
+        meta = {"best_round": self.best_round, "waited": self.waited, "best_score": self.best_score, **self._written()}
+        texts = {key: repr(value) for key, value in meta.items()} | {"config": dump_toml(self.job.config)}
+        checkpoint.save(self.folder.path, self.round, arrays, texts)
+        self.last_saved = time.monotonic()
+
+    def _written(self) -> dict[str, int]:
+        return {"metrics.jsonl": len(self.rows), "ledger": len(self.ledger.blocks), "graph": len(self.graphs)}
+
+    def _restore(self) -> bool:
+        """Continue from the newest checkpoint that is whole; what was written after it is cut off."""
+        if self.folder is None:
+            return False
+        found = checkpoint.load(self.folder.path)
+        if found is None:
+            self.folder.cut(-1)
+            return False
+        self.round, arrays, meta, notes = found
+        changed = difference(tomllib.loads(meta["config"]), self.job.config)
+        if changed:
+            path = self.folder.path / "config.toml"
+            raise CoterieError(f"{path} was changed since the last checkpoint: {changed}; change it back to continue")
+        for note in notes:
+            self.progress("note", self.round, self.job.settings.rounds, {"note": note})
+        self.best_round, self.waited = int(meta["best_round"]), int(meta["waited"])
+        self.best_score = float(meta["best_score"])
+        self._return_to_stage(arrays)
+        has_best = any(name.startswith("['best']") for name in arrays)
+        models = self.job.method.models(self.training.inner(self.state)) if has_best else None
+        graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
+        like = {"state": self.state, "best": models, "graph": graph if self.staged else None}
+        held = checkpoint.unpack(arrays, like)
+        self.state, self.best = self.engine.place(held["state"]), jax.device_get(held["best"])
+        self.folder.cut(self.round)
+        self.rows, self.graphs = self.folder.lines("metrics.jsonl"), self.folder.graphs()
+        self.ledger = self.folder.ledger()
+        self.totals = self.ledger.totals()
+        for name, count in self._written().items():
+            if count != int(meta[name]):
+                raise CoterieError(
+                    f"{self.folder.path / name} holds {count} records but the checkpoint of round {self.round} covers "
+                    f"{meta[name]}; restore it from a copy"
+                )
+        times = self.folder.lines("timing.jsonl")
+        if times:
+            self.spent = {name: times[-1][name] for name in self.spent}
+        return True
+
+    def _return_to_stage(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take up the graph that the checkpoint was written with, if the method changes its graph."""
+        if self.staged:
+            graph = Graph(arrays["['graph']['neighbours']"], arrays["['graph']['present']"])
+            weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
+            seed, codec = self.job.settings.seed, self.job.codec
+            self.training = Training(self.engine, self.job.method, graph, weights, seed, codec=codec)
+            self.state, _ = self.training.init()  # only its shapes are used
+
+    def _seconds(self) -> dict[str, float]:
+        now = {"wall": time.monotonic(), **self.engine.seconds}
+        return {name: round(self.spent[name] + now[name] - self.started[name], 4) for name in now}
+
+    def _finish(self) -> Result:
+        job, models = self.job, self.best
+        if models is None:
+            models = jax.device_get(self.training.models(self.state, self.best_round))
+        result = Result(
+            config=job.config,
+            names=job.federation.names,
+            rows=self.rows,
+            ledger=self.ledger,
+            graphs=self.graphs,
+            seconds=self._seconds(),
+            best_round=self.best_round,
+            metric=job.task.metric,
+            higher_is_better=job.task.higher_is_better,
+            device=self.engine.device.label,
+            folder=None if self.folder is None else self.folder.path,
+            task=self.training.task,
+            variables=models,
+        )
+        if self.folder is not None:
+            for file, data in result.model_files():
+                self.folder.save_model(file, data)
+            self.folder.finish(result.summary())
+        self.progress("end", self.round, job.settings.rounds, result.final)
+        return result
+
+
+def _with_news(block: Rounds, news: Traffic) -> Rounds:
+    """Charge the news of a new stage to the block's last round; it travels by the hub, whatever the slots."""
+    return _with_hub(block, HubTraffic(*(getattr(news, name)[0] for name in HubTraffic._fields)))
+
+
+def _with_asking(opening: Rounds, job: Job) -> Rounds:
+    """Charge what it cost to make the graph, where it was made from the clients' data, to the start."""
+    return opening if job.measured is None else _with_hub(opening, job.measured.sent)
+
+
+def _with_hub(block: Rounds, sent: HubTraffic) -> Rounds:
+    """Add what clients sent to the hub and got from it, `[K]` each, to the block's last round."""
+    traffic = dict(block.traffic._asdict())
+    for name, value in sent._asdict().items():
+        traffic[name] = traffic[name].copy()
+        traffic[name][-1] += value
+    return block._replace(traffic=Traffic(**traffic))

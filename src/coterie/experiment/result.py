@@ -1,0 +1,283 @@
+"""What a run gives back: metrics as a DataFrame, personal models, the cooperation graph, the ledger."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import CoterieError
+from coterie.experiment.folder import RunFolder, model_file
+from coterie.peers.ledger import Ledger
+from coterie.spec import nearest
+from coterie.storage.durable import durable_write, storage_errors
+
+__all__ = ["PersonalModel", "Result", "worst"]
+
+ALL_MODELS = "all-clients.safetensors"
+MODEL_FILES = 2000  # clients up to which every model gets a file of its own
+
+
+@dataclasses.dataclass
+class Result:
+    """The outcome of a run.
+
+    Attributes:
+        config: the complete experiment.
+        names: the clients' names.
+        rows: one entry an evaluation: `round` and the metrics of every client `[K]`.
+        ledger: what was sent.
+        graphs: by round, `neighbours`, `present` and `weights [K, D]`; empty where the method has no graph.
+        seconds: wall time in all, in compilation, in the compiled program.
+        best_round: the evaluation whose models are kept: the last, or the best where a run stops early or has a path.
+        metric: the name of the score; `higher_is_better` says which way is better.
+        device: where it ran.
+        folder: the folder of the run, if it has one.
+        task: what each client learned; None where the result was read from a folder and nobody has asked for a model.
+        variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
+    """
+
+    config: dict[str, Any]
+    names: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    ledger: Ledger
+    graphs: dict[int, dict[str, np.ndarray]]
+    seconds: dict[str, float]
+    best_round: int
+    metric: str
+    higher_is_better: bool
+    device: str
+    folder: Path | None = None
+    task: Any = None
+    variables: Any = None
+
+    @property
+    def metrics(self) -> Any:
+        """Return every metric as a DataFrame: one row a client and evaluation."""
+        import pandas as pd
+
+        frames = [pd.DataFrame({"client": self.names, **row}) for row in self.rows]
+        return pd.concat(frames, ignore_index=True)[["round", "client", *_columns(self.rows)]]
+
+    @property
+    def final(self) -> dict[str, np.ndarray]:
+        """Return the metrics of the kept models, `[K]` each."""
+        row = next((row for row in self.rows if row["round"] == self.best_round), None)
+        if row is None:
+            raise CoterieError(f"metrics.jsonl of {self.folder} lacks round {self.best_round}; restore it from a copy")
+        return {name: np.asarray(value) for name, value in row.items() if name != "round"}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the leaderboard: mean, standard deviation, worst decile (or client), cost."""
+        score = self.final["test_score"]
+        return {
+            "method": self.config["method"]["name"],
+            "seed": self.config["run"]["seed"],
+            "round": self.best_round,
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "mean": float(score.mean()),
+            "std": float(score.std()),
+            "worst": worst(score, self.higher_is_better),
+            "own_head": float(self.final["test_own_score"].mean()),
+            "bytes_per_client": self.ledger.bytes_per_client(),
+            "seconds": self.seconds,
+            "device": self.device,
+        }
+
+    def index(self, client: str | int) -> int:
+        """Return a client's number from its name."""
+        if isinstance(client, int) and 0 <= client < len(self.names):
+            return client
+        if client in self.names:
+            return self.names.index(str(client))
+        raise CoterieError(f"there is no client {client!r}{nearest(str(client), self.names)}")
+
+    def model(self, client: str | int) -> "PersonalModel":
+        """Return a client's personal model: a function of a batch of inputs (`.module` is the Equinox module)."""
+        variables = self._variables(self.index(client))
+        return PersonalModel(self.task, variables)
+
+    def save_models(self, folder: str | Path) -> list[Path]:
+        """Write every client's model as a safetensors file with PyTorch's parameter names; returns the files."""
+        folder = Path(folder)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for i, name in enumerate(self.names):
+            files.append(folder / model_file(i, name))
+            durable_write(files[-1], self._encode(self._variables(i), name))
+        return files
+
+    def model_files(self) -> Iterator[tuple[str, bytes]]:
+        """Return name and content of the files in `models/`: one a client, or a single one where there are too many."""
+        if len(self.names) > MODEL_FILES:
+            yield ALL_MODELS, self._encode(self.variables, "all")
+            return
+        for i, name in enumerate(self.names):
+            yield model_file(i, name), self._encode(self._variables(i), name)
+
+    def _encode(self, variables: Any, client: str) -> bytes:
+        from coterie.models.naming import encode
+
+        return encode(_by_name(variables), {"client": client, "method": self.config["method"]["name"]})
+
+    def _variables(self, i: int) -> Any:
+        """Return the numbers of client i's model, from memory or from the folder."""
+        import jax
+
+        if self.variables is not None:
+            return jax.tree.map(lambda a: np.asarray(a[i]), self.variables)  # a lone number stays an array
+        if self.folder is None:
+            raise CoterieError("this result has no models")
+        from coterie.experiment.job import precision
+        from coterie.models.naming import load
+
+        self.task = self.task or self._make_task()
+        with precision(np.dtype(self.task.dtype).name):
+            like = jax.eval_shape(self.task.init, jax.random.key(0))
+            if len(self.names) <= MODEL_FILES:
+                found = load(self.folder / "models" / model_file(i, self.names[i]), _by_name(like))
+            else:
+                stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((len(self.names), *a.shape), a.dtype), like)
+                held = load(self.folder / "models" / ALL_MODELS, _by_name(stacked))
+                found = {name: array[i] for name, array in held.items()}
+            return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(found[name]) for name in _by_name(like)])
+
+    def _make_task(self) -> Any:
+        """Build the task of a run that was read from its folder, which takes its data."""
+        from coterie.experiment.config import Experiment
+        from coterie.experiment.job import load_federation, make_task
+        from coterie.methods.base import adapted
+
+        if self.config["data"]["name"] == "in-memory":
+            raise CoterieError(
+                f"{self.folder} was started with data from Python: call coterie.run with the same data and "
+                f"out={str(self.folder)!r} to get at its models"
+            )
+        experiment = Experiment.from_dict(self.config)
+        return adapted(experiment.method.spec, make_task(experiment, load_federation(experiment)))
+
+    def weights(self, round: int | None = None) -> np.ndarray:
+        """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""
+        held = self._graph_at(round)
+        matrix = np.zeros((len(self.names), len(self.names)))
+        rows = np.repeat(np.arange(len(self.names)), held["neighbours"].shape[1])
+        np.add.at(matrix, (rows, held["neighbours"].ravel()), (held["weights"] * held["present"]).ravel())
+        matrix[np.diag_indices_from(matrix)] = 1 - (matrix.sum(1) - np.diag(matrix))
+        return matrix
+
+    def graph(self, round: int | None = None) -> Any:
+        """Return the cooperation weights as a NetworkX graph: an edge u -> v says v listens to u with that weight."""
+        import networkx as nx
+
+        held = self._graph_at(round)
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.names)
+        for i, k in zip(*np.nonzero(held["present"]), strict=True):
+            graph.add_edge(self.names[held["neighbours"][i, k]], self.names[i], weight=float(held["weights"][i, k]))
+        return graph
+
+    def save_graph(self, path: str | Path, round: int | None = None) -> Path:
+        """Write the cooperation weights of a round (default: the last) as GraphML, or as a matrix to a .npy file."""
+        path = Path(path)
+        if path.suffix == ".graphml":
+            import networkx as nx
+
+            text = "\n".join(nx.generate_graphml(self.graph(round)))
+            durable_write(path, text.encode())
+        elif path.suffix == ".npy":
+            with storage_errors(path.parent), open(path, "wb") as stream:
+                np.save(stream, self.weights(round))
+        else:
+            raise CoterieError(f"{path}: the graph is written as .graphml or .npy; choose one of these endings")
+        return path
+
+    def clusters(self, round: int | None = None) -> np.ndarray:
+        """Return each client's cluster `[K]` after a round (default: of the kept models), named by its lowest client.
+
+        Clients of a cluster are joined by weights above 0; with `network-lasso` and `component` these are the clients
+        that have the same personal part.
+        """
+        from coterie.experiment.cluster_path import clusters_of
+
+        return clusters_of(self._graph_at(self.best_round if round is None else round))
+
+    def path(self) -> Any:
+        """Return the path of lam as a DataFrame: round, lam, clusters, validation_score, test_score, kept, labels."""
+        from coterie.experiment.cluster_path import path_of
+
+        return path_of(self)
+
+    def _graph_at(self, round: int | None) -> dict[str, np.ndarray]:
+        if not self.graphs:
+            name = self.config["method"]["name"]
+            raise CoterieError(f"{name} has no cooperation graph: its clients talk to a hub or to nobody")
+        chosen = max(self.graphs) if round is None else round
+        if chosen not in self.graphs:
+            raise CoterieError(f"there are no weights of round {round}; rounds: {', '.join(map(str, self.graphs))}")
+        return self.graphs[chosen]
+
+    @classmethod
+    def read(cls, path: str | Path, task: Any = None) -> "Result":
+        """Read the result of a complete run from its folder; models are loaded when they are asked for."""
+        folder = RunFolder(path)
+        config = folder.config()
+        if not folder.complete:
+            raise CoterieError(f"{path} is not complete; continue it with `coterie resume {path}`")
+        summary = folder.summary()
+        return cls(
+            config=config,
+            names=tuple(folder.clients()["names"]),
+            rows=folder.lines("metrics.jsonl"),
+            ledger=folder.ledger(),
+            graphs=folder.graphs(),
+            seconds=summary["seconds"],
+            best_round=summary["round"],
+            metric=summary["metric"],
+            higher_is_better=summary["higher_is_better"],
+            device=summary["device"],
+            folder=folder.path,
+            task=task,
+        )
+
+
+class PersonalModel:
+    """A client's model: call it on a batch of inputs."""
+
+    def __init__(self, task: Any, variables: Any):
+        self._task, self.variables = task, variables
+
+    @property
+    def module(self) -> Any:
+        """The Equinox module, ready for inference on a single sample."""
+        return self._task.module(self.variables)
+
+    def __call__(self, x: Any) -> np.ndarray:
+        """Return the model's outputs (logits, or predictions) for a batch `x [B, ...]`."""
+        import jax.numpy as jnp
+
+        from coterie.experiment.job import precision
+
+        with precision(np.dtype(self._task.dtype).name):
+            return np.asarray(self._task.apply(self.variables, jnp.asarray(x))[0])
+
+
+def worst(score: np.ndarray, higher_is_better: bool) -> float:
+    """Return the mean of the worst decile of clients, or below 20 clients the worst client's score."""
+    ordered = np.sort(score) if higher_is_better else np.sort(score)[::-1]
+    count = len(score) // 10 if len(score) >= 20 else 1
+    return float(ordered[:count].mean())
+
+
+def _by_name(variables: Any) -> dict[str, Any]:
+    """Lay a model out by name, its statistics (batch norm and the like) beside its parameters."""
+    from coterie.models.naming import names
+
+    statistics = {f"statistics.{name}": leaf for name, leaf in names(variables.statistics)}
+    return dict(names(variables.params)) | statistics
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    return [name for name in rows[0] if name != "round"]

@@ -1,0 +1,60 @@
+"""Methods that are solved and not iterated: an estimator's answer takes the place of rounds of training.
+
+Such a method has `fit(task, clients) -> Fitted` in place of `init` and `round`. It runs once, outside the compiled
+program and in double precision, in round 1; the rounds after it change nothing and send nothing. Everything else is
+that of any method: the loop, evaluation on the clients' own samples, ledger, checkpoint, files, report.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie.data.clients import Clients, Split
+from coterie.experiment.engine import Rounds, Training
+from coterie.learning.evaluate import client_metrics
+from coterie.learning.task import Variables
+from coterie.methods.base import Method
+from coterie.peers.base import Arrivals, Traffic
+from coterie.peers.local import LocalPeers
+from coterie.peers.records import nothing_sent, on_host
+
+__all__ = ["Fitting"]
+
+
+class Fitting(Training):
+    """A `Training` whose method is solved in its first round."""
+
+    def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+        """Return fresh models, which stand for what is not known yet; they cost nothing."""
+        model = self.task.init(self._init_key)
+        state = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.engine.size, *a.shape)), model)
+        return self.engine.place(state), Rounds(np.zeros((1, self.engine.size)), self._sent(1), None)
+
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+        """Solve, if round 1 is among the rounds `first`, ..., `first + rounds - 1`."""
+        sent = self._sent(rounds)
+        if first == 1:
+            fitted = self.method.fit(self.task, jax.device_get(self.engine.clients))  # type: ignore[attr-defined]
+            for link, size in (("up", fitted.bytes_up), ("down", fitted.bytes_down)):
+                getattr(sent, f"{link}_messages")[0] = fitted.messages
+                getattr(sent, f"{link}_bytes")[0] = size
+            state = jax.tree.map(lambda a: a.astype(self.task.dtype), fitted.models)
+        state = self.engine.place(state)
+        loss = np.asarray(self._call(self._losses, "losses", state))
+        return state, Rounds(np.tile(loss, (rounds, 1)), sent, None)
+
+    def _losses(self, method: Method, tables: Any, clients: Clients, state: Variables) -> jax.Array:
+        """Return each client's mean loss on its training samples."""
+
+        def one(model: Variables, data: Split, labels: jax.Array) -> jax.Array:
+            return client_metrics(self.task, model, data, labels).loss
+
+        return LocalPeers(tables, self.engine.plan).each(one, state, clients.train, clients.labels)
+
+    def _sent(self, rounds: int) -> Traffic:
+        """Return the counters of so many rounds in which nothing was sent, on the host."""
+        none = on_host(nothing_sent(self._tables))._asdict()
+        empty: dict[str, Any] = {name: np.zeros((rounds, *a.shape), np.int64) for name, a in none.items()}
+        return Traffic(**empty)

@@ -1,0 +1,1 @@
+"""Who may hear whom: graphs, topologies, mixing weights, networks measured from data."""

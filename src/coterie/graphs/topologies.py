@@ -1,0 +1,293 @@
+"""The named graphs: each is a spec whose `build(clients, seed)` returns the same `Graph` for the same seed.
+
+Every one of them is undirected; a directed graph of your own comes from a file (`Edges`) or from Python
+(`Graph.from_networkx`).
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.errors import CoterieError
+from coterie.graphs.graph import Graph
+from coterie.spec import param, spec
+
+__all__ = [
+    "Auto",
+    "Bipartite",
+    "Complete",
+    "Edges",
+    "ErdosRenyi",
+    "Exponential",
+    "GroupRing",
+    "KRegular",
+    "Ring",
+    "Star",
+    "Torus",
+]
+
+TRIES = 200  # of a random graph, before it is called too sparse to be connected
+
+
+@spec
+class Auto:
+    """What suits the method; a method says so by its `default_graph`, and without a word it is exponential."""
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph of methods that say nothing."""
+        return Exponential().build(clients, seed)
+
+
+@spec
+class Complete:
+    """Everyone hears everyone."""
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        return Graph.complete(clients)
+
+
+@spec
+class Ring:
+    """Each client hears those beside it on a ring."""
+
+    reach: int = param(1, "how far to each side a client hears", at_least=1)
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        return _around("ring", clients, self.reach)
+
+
+@spec
+class GroupRing:
+    """A ring of overlapping groups: each client hears the `reach` nearest on each side (the paper leaves it open)."""
+
+    reach: int = param(5, "how far to each side a client hears", at_least=1)
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        return _around("group-ring", clients, self.reach)
+
+
+@spec
+class Bipartite:
+    """Two sides that hear only each other: all of them, or "generalised", a random part of the pairs across.
+
+    The first `first_side` of the clients, in id order, are one side, the others the other. The paper does not say how
+    it chose the pairs; here each pair across is joined with `probability`, drawn again until the graph is connected.
+    """
+
+    first_side: float = param(0.5, "share of the clients that form the first side", above=0, below=1)
+    probability: float = param(
+        1.0, "chance that a client and one of the other side hear each other", above=0, at_most=1
+    )
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph for these clients from this seed."""
+        _at_least("bipartite", clients, 2)
+        first = min(max(round(self.first_side * clients), 1), clients - 1)
+        second = clients - first
+
+        def draw(rng: np.random.Generator) -> Graph:
+            left, right = np.divmod(_chosen(rng, first * second, self.probability), second)
+            return _undirected(left, first + right, clients)
+
+        return _connected(draw, clients, seed, f"bipartite with probability {self.probability:g}", "raise probability")
+
+
+@spec
+class ErdosRenyi:
+    """Each pair of clients is joined with a given probability, independently (Erdos and Renyi 1959, Gilbert 1959)."""
+
+    probability: float = param(0.3, "chance that two clients hear each other", above=0, at_most=1)
+    connected: bool = param(True, "draw again until the graph is connected")
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph for these clients from this seed."""
+
+        def draw(rng: np.random.Generator) -> Graph:
+            pair = _chosen(rng, clients * (clients - 1) // 2, self.probability)
+            # Pair number i (i - 1) / 2 + j is (i, j) with j < i; the root may be off by one for large numbers.
+            i = np.floor((1 + np.sqrt(1 + 8 * pair.astype(float))) / 2).astype(np.int64)
+            i += (i * (i + 1) // 2 <= pair).astype(np.int64) - (i * (i - 1) // 2 > pair)
+            return _undirected(i, pair - i * (i - 1) // 2, clients)
+
+        if not self.connected:
+            return draw(np.random.default_rng(seed))
+        enough = np.log(clients) / clients
+        fix = f"raise it (about {enough:.2g} is needed for {clients} clients) or set connected = false"
+        return _connected(draw, clients, seed, f"erdos-renyi with probability {self.probability:g}", fix)
+
+
+@spec
+class KRegular:
+    """A random connected graph in which every client has k neighbours."""
+
+    k: int = param(4, "neighbours of each client", at_least=2)
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph for these clients from this seed."""
+        import networkx
+
+        k = self.k
+        if k >= clients:
+            raise CoterieError(f"k must be less than the number of clients, {clients}, not {k}")
+        if k * clients % 2:
+            raise CoterieError(f"k = {k} and {clients} clients cannot be: one of the two must be even")
+
+        def draw(rng: np.random.Generator) -> Graph:
+            if k == 2:  # a random ring; NetworkX would nearly always return several smaller ones
+                order = rng.permutation(clients)
+                return _undirected(order, np.roll(order, 1), clients)
+            return Graph.from_networkx(networkx.random_regular_graph(k, clients, seed=int(rng.integers(2**31))))
+
+        return _connected(draw, clients, seed, f"k-regular with k = {k}", "raise k")
+
+
+@spec
+class Torus:
+    """A grid whose borders meet: each client hears the four around it."""
+
+    rows: int = param(0, "rows of the grid; 0 makes it as square as the number of clients allows", at_least=0)
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        _at_least("torus", clients, 4)
+        divisors = [r for r in range(2, clients // 2 + 1) if clients % r == 0]
+        if not divisors:
+            raise CoterieError(f"torus: {clients} clients form no grid, since {clients} is prime; add or leave out one")
+        if self.rows and self.rows not in divisors:
+            choices = ", ".join(map(str, divisors))
+            raise CoterieError(f"rows must divide the {clients} clients into a grid ({choices}), not {self.rows}")
+        rows = self.rows or max(r for r in divisors if r * r <= clients)
+        columns = clients // rows
+        place = np.arange(clients).reshape(rows, columns)
+        beside = [np.roll(place, 1, axis).ravel() for axis in (0, 1)]
+        return _undirected(np.tile(place.ravel(), 2), np.concatenate(beside), clients)
+
+
+@spec
+class Star:
+    """Everyone hears the first client, and it hears everyone."""
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        _at_least("star", clients, 2)
+        others = np.arange(1, clients)
+        return _undirected(np.zeros_like(others), others, clients)
+
+
+@spec
+class Exponential:
+    """The static exponential graph, undirected: neighbours at distances 1, 2, 4, 8, ... (Ying et al. 2021)."""
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        _at_least("exponential", clients, 2)
+        return _circulant(clients, [2**m for m in range((clients - 1).bit_length())])
+
+
+@spec
+class Edges:
+    """Any graph of yours, from a file.
+
+    `.graphml`: as NetworkX reads it. `.npy`: a square matrix, non-zero at [i, j] where client i hears client j.
+    Anything else: one edge a line, `u v`, separated by blanks or commas. Ids count from 0; names stand for the clients
+    in sorted order.
+    """
+
+    path: str = param(help="the file: an edge list, .graphml, or an adjacency matrix as .npy")
+    directed: bool = param(False, "edge lists only: `u v` means that u sends to v, not both ways")
+
+    def build(self, clients: int, seed: int = 0) -> Graph:
+        """Build the graph; the seed plays no part."""
+        found = self._read(clients)
+        if found.clients != clients:
+            raise CoterieError(f"{self.path} holds a graph of {found.clients} clients but there are {clients}")
+        return found
+
+    def _read(self, clients: int) -> Graph:
+        import networkx
+
+        file = Path(self.path)
+        try:
+            if file.suffix == ".npy":
+                return Graph.from_adjacency(np.load(file, allow_pickle=False))
+            if file.suffix == ".graphml":
+                graph = networkx.read_graphml(file)
+            else:
+                graph = networkx.DiGraph() if self.directed else networkx.Graph()
+                graph.add_edges_from(_edge_list(file))
+        except OSError as error:
+            raise CoterieError(f"path: {self.path} cannot be read ({error.strerror or error})") from error
+        except (ValueError, KeyError, SyntaxError, EOFError, networkx.NetworkXException) as error:
+            raise CoterieError(f"path: {self.path} is not a graph that can be read ({error})") from error
+        return Graph.from_networkx(_with_silent_clients(graph, clients))
+
+
+def _edge_list(file: Path) -> list[list[str]]:
+    """Read `u v` lines; a third column (a weight) and what follows # do not matter."""
+    edges = []
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if len(words) == 1:
+            raise ValueError(f"line {number} names one client, not two")
+        if words:
+            edges.append(words[:2])
+    return edges
+
+
+def _with_silent_clients(graph: Any, clients: int) -> Any:
+    """Add the ids that an edge list does not mention, where all that it does mention are ids."""
+    ids = set(range(clients))
+    known = {int(node) if node.isdecimal() else -1 for node in graph.nodes}
+    if known <= ids:
+        graph.add_nodes_from(str(i) for i in ids - known)
+    return graph
+
+
+def _at_least(name: str, clients: int, needed: int) -> None:
+    if clients < needed:
+        raise CoterieError(f"{name} needs at least {needed} clients, not {clients}")
+
+
+def _undirected(u: np.ndarray, v: np.ndarray, clients: int) -> Graph:
+    return Graph.from_edges(np.concatenate([u, v]), np.concatenate([v, u]), clients)
+
+
+def _circulant(clients: int, distances: Iterable[int]) -> Graph:
+    """Join each client with those at the given distances around a ring."""
+    ids, away = np.arange(clients), np.array(list(distances))
+    return _undirected(np.repeat(ids, len(away)), (ids[:, None] + away).ravel() % clients, clients)
+
+
+def _around(name: str, clients: int, reach: int) -> Graph:
+    _at_least(name, clients, 2)
+    if reach > clients // 2:
+        raise CoterieError(
+            f"reach must be at most {clients // 2} on a ring of {clients} clients (all hear all), not {reach}"
+        )
+    return _circulant(clients, range(1, reach + 1))
+
+
+def _chosen(rng: np.random.Generator, pairs: int, probability: float) -> np.ndarray:
+    """Choose each of 0..pairs-1 with a probability, at a cost that grows with how many are chosen, not with `pairs`."""
+    found, last = [np.zeros(0, np.int64)], -1
+    while last < pairs:
+        gaps = rng.geometric(probability, size=int(pairs * probability) + 16)  # to the next one chosen
+        found.append(last + np.cumsum(np.minimum(gaps, pairs + 1)))
+        last = int(found[-1][-1])
+    chosen = np.concatenate(found)
+    return chosen[chosen < pairs]
+
+
+def _connected(draw: Callable[[np.random.Generator], Graph], clients: int, seed: int, what: str, fix: str) -> Graph:
+    """Draw graphs from one stream until one is connected."""
+    rng = np.random.default_rng(seed)
+    for _ in range(TRIES):
+        graph = draw(rng)
+        if graph.connected:
+            return graph
+    raise CoterieError(f"{what} gave no connected graph of {clients} clients in {TRIES} tries; {fix}")

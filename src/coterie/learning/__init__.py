@@ -1,0 +1,1 @@
+"""What one client does alone: its task, local training, evaluation."""

@@ -1,0 +1,139 @@
+"""Local training: stochastic gradient descent of one client on its own samples, shared by all methods.
+
+A minibatch comes only from the client's own samples. `epochs` counts passes over them, a fresh order each: 62 samples
+in batches of at most 10 make 7 steps of 8 or 9 (six tens and a noisy pair would throw small clients off course).
+`steps` counts minibatches drawn with replacement instead.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from coterie.data.clients import Split
+from coterie.learning.task import Task, Variables
+from coterie.spec import param, spec
+from coterie.traced import changed, is_off
+
+__all__ = ["LocalSGD", "Trained", "changed"]
+
+
+class Trained(NamedTuple):
+    """What a client's local training returns."""
+
+    variables: Variables
+    optimiser: Any
+    loss: jax.Array  # mean over the local steps
+
+
+@spec
+class LocalSGD:
+    """The settings of local training that every method shares (abstract: methods derive from it)."""
+
+    lr: float = param(0.05, "step size of a local step", above=0)
+    momentum: float = param(0.0, "momentum of the local optimiser", at_least=0, below=1)
+    weight_decay: float = param(0.0, "L2 penalty added to every gradient", at_least=0)
+    batch_size: int = param(10, "samples in a minibatch; 0 takes all of the client's data", at_least=0)
+    epochs: int = param(1, "passes over the client's data in a round", at_least=1)
+    steps: int = param(0, "local steps in a round instead of epochs; 0 counts epochs", at_least=0)
+    decay: float = param(0.0, "factor by which lr shrinks when it is annealed; 0 keeps it", at_least=0, at_most=1)
+    decay_after: int = param(0, "rounds before lr shrinks for the first time", at_least=0)
+    decay_every: int = param(1, "rounds from one shrinking of lr to the next", at_least=1)
+
+    def at_round(self, number: jax.Array | int) -> Self:
+        """Return the method with the learning rate of round `number`, counted from 1."""
+        if is_off(self.decay):
+            return self
+        times = jnp.maximum(0, number - self.decay_after + self.decay_every - 1) // self.decay_every
+        return self.scaled(self.decay ** times.astype(float))
+
+    def scaled(self, factor: Any) -> Self:
+        """Return the method with its learning rate times a factor, which may be traced."""
+        return changed(self, lr=self.lr * factor)
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Return SGD with the given momentum and weight decay; what is switched off costs nothing."""
+        parts = [] if is_off(self.weight_decay) else [optax.add_decayed_weights(self.weight_decay)]
+        parts += [] if is_off(self.momentum) else [optax.trace(decay=self.momentum)]
+        return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
+
+    def train(
+        self,
+        task: Task,
+        variables: Variables,
+        data: Split,
+        key: jax.Array,
+        *,
+        optimiser_state: Any = None,
+        pull: Callable[[Any], Any] | None = None,
+        epochs: int | jax.Array | None = None,
+        slope: Callable[..., Any] | None = None,
+    ) -> Trained:
+        """Train one client for a round.
+
+        Args:
+            task: model and loss.
+            variables: where to start.
+            data: the client's own samples, `x [n, ...]`, `y [n, ...]`, `count []`.
+            key: the client's key of this round.
+            optimiser_state: momentum from the previous round; None starts afresh.
+            pull: an extra gradient as a function of the parameters (a proximal term).
+            epochs: overrides the setting.
+            slope: `slope(params, statistics, x, y, mask, key) -> ((loss, statistics), gradient)` instead of the
+                loss's own; `params` may then be a part of the model.
+        """
+        optimiser, follow = self.optimiser(), slope or jax.value_and_grad(task.loss, has_aux=True)
+        if optimiser_state is None:
+            optimiser_state = optimiser.init(variables.params)
+
+        def step(carry: tuple, indices: jax.Array, mask: jax.Array, key: jax.Array) -> tuple:
+            variables, optimiser_state, total = carry
+            augment_key, model_key = jax.random.split(key)
+            x = task.batch(data.x, indices, augment_key)
+            (loss, statistics), gradient = follow(*variables, x, data.y[indices], mask, model_key)
+            if pull is not None:
+                gradient = jax.tree.map(jnp.add, gradient, pull(variables.params))
+            updates, optimiser_state = optimiser.update(gradient, optimiser_state, variables.params)
+            params = optax.apply_updates(variables.params, updates)
+            return Variables(params, statistics), optimiser_state, total + loss
+
+        start = (variables, optimiser_state, jnp.zeros((), task.dtype))
+        n = data.x.shape[0]
+        if self.steps and epochs is None:
+            carry = lax.fori_loop(0, self.steps, lambda t, c: step(c, *self._draw(n, data.count, key, t)), start)
+            return Trained(carry[0], carry[1], carry[2] / self.steps)
+        epochs = self.epochs if epochs is None else epochs
+        size = min(self.batch_size, n) or n
+        # Under vmap a bound that differs between clients becomes a mask: a client that has finished its pass waits.
+        own_steps = -(-n // size) if task.equal_sizes else (data.count + size - 1) // size
+
+        def one_epoch(e: jax.Array, carry: tuple) -> tuple:
+            order_key, step_key = jax.random.split(jax.random.fold_in(key, e))
+            rank = jnp.where(jnp.arange(n) < data.count, jax.random.uniform(order_key, (n,)), jnp.inf)
+            order = jnp.argsort(rank) if size < n else jnp.arange(n)  # the order within one batch of all is nothing
+
+            def start_of(t: jax.Array) -> jax.Array:  # the first steps take one sample more than the others
+                return t * (data.count // own_steps) + jnp.minimum(t, data.count % own_steps)
+
+            def one_step(t: jax.Array, carry: tuple) -> tuple:
+                place = start_of(t) + jnp.arange(size)
+                mask = place < start_of(t + 1)
+                # What is masked is one of the client's own samples too: padding reaches no gradient and no statistic.
+                indices = order[place % jnp.maximum(data.count, 1)]
+                return step(carry, indices, mask, jax.random.fold_in(step_key, t))
+
+            return lax.fori_loop(0, own_steps, one_step, carry)
+
+        carry = lax.fori_loop(0, epochs, one_epoch, start)
+        return Trained(carry[0], carry[1], carry[2] / (epochs * own_steps))
+
+    def _draw(self, n: int, count: jax.Array, key: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Draw the minibatch of local step t with replacement; batch size 0 takes every sample once."""
+        draw_key, step_key = jax.random.split(jax.random.fold_in(key, t))
+        if self.batch_size == 0:
+            return jnp.arange(n) % jnp.maximum(count, 1), jnp.arange(n) < count, step_key
+        indices = jax.random.randint(draw_key, (self.batch_size,), 0, count)
+        return indices, jnp.ones(self.batch_size, bool), step_key

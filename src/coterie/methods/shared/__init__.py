@@ -1,0 +1,1 @@
+"""What several methods are made of; a method itself is one flat file in the folder above."""

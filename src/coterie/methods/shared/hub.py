@@ -1,0 +1,70 @@
+"""The round all methods with a hub share: some clients train from the hub's model, and the results are averaged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from coterie.data.clients import Clients, Split
+from coterie.learning.local_sgd import LocalSGD
+from coterie.learning.task import Task, Variables
+from coterie.numerics import tree
+from coterie.peers.base import Peers
+from coterie.spec import param, spec
+
+__all__ = ["HubSGD"]
+
+
+@spec
+class HubSGD(LocalSGD):
+    """Local training plus the choice of who takes part (abstract: methods with a hub derive from it)."""
+
+    participation: float = param(
+        1.0, "fraction of the clients that take part in a round, at least one client", above=0, at_most=1, static=True
+    )
+
+    def participants(self, peers: Peers) -> int:
+        """Return how many clients take part in a round."""
+        return max(1, round(self.participation * peers.clients))
+
+    def average(
+        self,
+        task: Task,
+        variables: Variables,
+        loss: jax.Array,
+        peers: Peers,
+        clients: Clients,
+        key: jax.Array,
+        work: Callable[[Variables, Split, jax.Array], Any] | None = None,
+    ) -> tuple[Variables, jax.Array, jax.Array]:
+        """Run one round of federated averaging (McMahan et al. 2017, Algorithm 1).
+
+        Args:
+            task: model and loss.
+            variables: every client's copy of the hub's model, with its own personal layers.
+            loss: `[C]` the training loss each client last had.
+            peers: the verbs.
+            clients: the data.
+            key: the key of this round.
+            work: one client's local training; default `self.train`.
+
+        Returns:
+            The new copies, the new losses, and who took part `[C]`.
+        """
+        work = work or (lambda start, data, key: self.train(task, start, data, key))
+
+        def train(start: Variables, data: Split, key: jax.Array) -> tuple[Variables, jax.Array]:
+            trained = work(start, data, key)
+            return trained.variables, trained.loss
+
+        choice_key, train_key = jax.random.split(key)
+        chosen = peers.sample(choice_key, self.participants(peers))
+        trained, loss = peers.each_of(
+            chosen, self.participants(peers), train, (variables, loss), variables, clients.train, peers.keys(train_key)
+        )
+        weight = jnp.where(chosen, clients.train.count, 0).astype(task.dtype)
+        before = task.shared(variables.params)
+        shared, arrived = peers.mean(task.shared(trained.params), weight, since=before)  # w <- sum_k (n_k / n) w_k
+        shared = tree.where(arrived, shared, before)  # who missed it keeps the old copy
+        return Variables(task.join(shared, trained.params), trained.statistics), loss, chosen

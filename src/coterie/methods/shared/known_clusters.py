@@ -1,0 +1,172 @@
+"""What methods for known clusters share: how strongly a cluster is tied to the others, and the coins.
+
+The mathematics is in `numerics/cluster_odds.py`. Who is in which cluster the data say (`group` of a table or a file,
+`groups` of `coterie.federation`); without groups all clients are one cluster.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie.data.clients import Clients
+from coterie.errors import CoterieError
+from coterie.learning.task import Task, Variables
+from coterie.methods.base import is_off
+from coterie.methods.shared.tied import Auto, TiedModels, chosen, is_auto
+from coterie.numerics.cluster_odds import (
+    CLUSTER,
+    GLOBAL,
+    LOCAL,
+    ClusterRounds,
+    Odds,
+    best_p_between,
+    best_p_within,
+    best_tau,
+    expected_smoothness,
+    pull_to_all,
+    smallest_smoothness,
+)
+from coterie.peers.base import Peers
+from coterie.spec import param, spec
+
+__all__ = ["KnownClusters", "Meetings", "Theory", "count", "start_counting", "throw"]
+
+
+class Theory(NamedTuple):
+    """What a client knows before the first iteration, `[C]` each: the coins, and constants that are equal for all."""
+
+    odds: Odds
+    smoothness: jax.Array  # L, the largest curvature of a client's loss
+    convexity: jax.Array  # mu, the smallest one
+    expected: jax.Array  # the constant of (3.3)
+
+
+@spec
+class KnownClusters(TiedModels):
+    """The settings of methods for known clusters (abstract: methods derive from it)."""
+
+    cluster_tie: float = param(1.0, "strength of the tie of a cluster's centre to the others' (lambda)", at_least=0)
+    p_between: float | Auto = param("auto", "probability that all clusters meet (p_0)", at_least=0, below=1)
+    p_within: float | Auto | tuple[float, ...] = param(
+        "auto", "probability that a cluster meets alone, if not all do (p_j): one for all clusters, or a list"
+    )
+    tau: float | Auto = param(
+        "auto", "part of the tie to one's cluster that counts when all meet (tau_j)", at_least=0, at_most=1
+    )
+
+    def __post_init__(self) -> None:
+        for p in self.p_within if isinstance(self.p_within, tuple) else (self.p_within,):
+            if p != "auto" and not 0 <= p < 1:
+                raise CoterieError(f"p_within must be at least 0 and less than 1, not {p:g}")
+        if is_off(self.p_between) and not is_off(self.cluster_tie):
+            raise CoterieError("p_between must be above 0, or clusters that are tied (cluster_tie > 0) never meet")
+
+    def theory(
+        self,
+        task: Task,
+        peers: Peers,
+        clients: Clients,
+        variables: Variables,
+        key: jax.Array,
+        steps: bool,
+        convexity: bool = False,
+    ) -> Theory:
+        """Find the coins and, where `steps` need them, the constants; measure what was not given (with `convexity`
+        the smallest curvature too). What is not needed is 1."""
+        one = jnp.ones(peers.ids.shape[0], task.dtype)
+        label, clusters = clients.groups.argmax(1), clients.groups.shape[1]
+        size = peers.clients * one
+        if clusters > 1:
+            size = peers.centres((), one, (label, clusters), certain=True)[0].near_weight
+
+        # With one cluster the two means are one; all of the tie is then the cluster's, and nobody else is to be met.
+        tied = clusters > 1 and not is_off(self.cluster_tie)
+
+        # All arithmetic is done client by client (`each`), so that its bits do not depend on where clients live.
+        def ties(size: jax.Array) -> tuple[jax.Array, jax.Array]:
+            to_all = pull_to_all(self.cluster_tie, self.tie * size) if tied else 0 * size
+            return to_all, jnp.where(size > 1, (1 - to_all) * self.tie, 0)  # B_j; the mean of one client is itself
+
+        to_all, near = peers.each(ties, size)
+        smallest = largest = one
+        automatic = is_auto(self.p_between) or is_auto(self.p_within)
+        if convexity or (is_auto(self.smoothness) and (steps or automatic)):
+            smallest, largest = self.curvature(task, peers, clients, variables, key)
+        largest = jnp.maximum(chosen(self.smoothness, largest), 1e-12)  # inputs of zero have no curvature at all
+        # In one small message: C_1 = max_j a_j gamma, max_j B_j, L and -mu.
+        far, nearest, smoothness, hollow = peers.most((to_all * self.tie, near, largest, -smallest))
+
+        given = None if is_auto(self.p_within) else self._given(clusters).astype(task.dtype)[label]
+        odds, expected = peers.each(
+            lambda *known: self._odds(clusters, *known), far, nearest, smoothness, to_all, near, size, given
+        )
+        if steps and (given is not None or not is_auto(self.tau)):
+            expected = peers.most(expected)
+        return Theory(odds, smoothness, -hollow, expected)
+
+    def _odds(
+        self,
+        clusters: int,
+        far: jax.Array,
+        nearest: jax.Array,
+        smoothness: jax.Array,
+        to_all: jax.Array,
+        near: jax.Array,
+        size: jax.Array,
+        given: jax.Array | None,
+    ) -> tuple[Odds, jax.Array]:
+        """Return one client's coins and the constant of (3.3) that they lead to."""
+        p = chosen(self.p_between, best_p_between(far, nearest, smoothness)) if clusters > 1 else jnp.zeros_like(far)
+        if given is None:
+            expected = smallest_smoothness(p, far, nearest, smoothness)
+            q = best_p_within(p, near, expected)
+        else:
+            q = jnp.where(size > 1, given, 0)
+            expected = expected_smoothness(p, q, far, near, smoothness)
+        tau = jnp.where(q > 0, chosen(self.tau, best_tau(p, q)), 1)
+        tau = jnp.where(p > 0, tau, jnp.where(q > 0, 0, 1))  # where all never meet, nothing of the tie is left to that
+        if not is_auto(self.tau):  # another tau than the best needs shorter steps
+            expected = expected_smoothness(p, q, far, near, smoothness, tau)
+        return Odds(p, q, tau, to_all), expected
+
+    def _given(self, clusters: int) -> jax.Array:
+        """Return the probability of each cluster, `[G]`."""
+        if not isinstance(self.p_within, tuple):
+            return chosen(self.p_within, jnp.ones(clusters))
+        if len(self.p_within) not in (1, clusters):
+            raise CoterieError(
+                f"p_within has {len(self.p_within)} entries but the data have {clusters} clusters; give one number, or "
+                "one for each cluster"
+            )
+        return jnp.broadcast_to(jnp.array(self.p_within), clusters)
+
+
+def throw(odds: Odds, label: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Throw the coin of all and the coin of each client's cluster: does everyone meet `[]`, does the cluster `[C]`.
+
+    They depend on the key and on the cluster, so that all who meet agree without a word.
+    """
+    all_key, cluster_key = jax.random.split(key)
+    coin = jax.vmap(lambda j, q: jax.random.bernoulli(jax.random.fold_in(cluster_key, j), q))
+    return jax.random.bernoulli(all_key, odds.between[0]), coin(label, odds.within)
+
+
+class Meetings(NamedTuple):
+    """Rounds of communication so far, and the kind of the last iteration: `[C]` each."""
+
+    rounds: ClusterRounds
+    last: jax.Array
+
+
+def start_counting(clients: int) -> Meetings:
+    """Return the counters before the first iteration."""
+    zero = jnp.zeros(clients, jnp.int32)
+    return Meetings(ClusterRounds(*[zero] * 4), zero + LOCAL)
+
+
+def count(so_far: Meetings, kind: jax.Array) -> Meetings:
+    """Count an iteration of this `kind [C]`, as `cluster_odds.cluster_rounds` does."""
+    met, alone, last = kind == GLOBAL, kind == CLUSTER, so_far.last
+    news = met, met & (last != GLOBAL), alone, alone & (last == LOCAL)
+    return Meetings(ClusterRounds(*(a + b for a, b in zip(so_far.rounds, news, strict=True))), kind.astype(last.dtype))

@@ -1,0 +1,45 @@
+"""What methods that judge their neighbours share: models as long vectors, and the loss over all samples of a split."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from coterie.data.clients import Split
+from coterie.learning.evaluate import BATCH
+from coterie.learning.task import Task, Variables
+
+__all__ = ["distance", "dot", "mean_loss"]
+
+
+def dot(a: Any, b: Any) -> jax.Array:
+    """Return the inner product of two models of one client, all leaves together."""
+    products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
+    return jnp.asarray(sum(jax.tree.leaves(products), start=0.0))
+
+
+def distance(a: Any, b: Any) -> jax.Array:
+    """Return the Euclidean distance of two models of one client."""
+    difference = jax.tree.map(jnp.subtract, a, b)
+    return jnp.sqrt(dot(difference, difference))
+
+
+def mean_loss(task: Task, variables: Variables, data: Split) -> jax.Array:
+    """Return one client's mean loss over a split, batch after batch; zero where the split is empty.
+
+    It can be differentiated, and the memory that takes does not grow with the samples.
+    """
+    n = data.x.shape[0]
+    size = min(BATCH, n)
+
+    @jax.checkpoint
+    def batch(variables: Variables, b: Any) -> jax.Array:
+        place = b * size + jnp.arange(size)
+        inside = jnp.minimum(place, n - 1)  # the last batch may be short; what is repeated is masked
+        losses = task.losses(task.apply(variables, data.x[inside])[0], data.y[inside])
+        return jnp.where(place < data.count, losses, 0).sum()
+
+    zero = jnp.zeros((), task.dtype)
+    total = lax.fori_loop(0, -(-n // size), lambda b, total: total + batch(variables, b), zero)
+    return total / jnp.maximum(data.count, 1)

@@ -1,0 +1,226 @@
+"""What the three SCooL methods share: a round in which clients find out with whom to cooperate.
+
+Li, Zhou, Tian, Tao 2024, *Structured Cooperative Learning with Graphical Model Priors* (P0), Algorithm 1 and
+Appendix C.1. One round: train alone; let each neighbour say what its data think of my model (cross-losses); infer the
+weights from them and from a prior over graphs (the E-step, which differs between the methods); move with the weighted
+pseudo-gradients (the M-step). After some rounds only the strongest edges are kept, for ever.
+
+Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (un-centred ones make
+"no cooperation" always look best), rows of weights sum to one with one's own data at weight 1, a client is never its
+own neighbour. `faithful = true` does what the authors' program does instead.
+"""
+
+import abc
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie.data.clients import Clients, Split
+from coterie.errors import CoterieError
+from coterie.learning.local_sgd import LocalSGD, Trained
+from coterie.learning.task import Task, Variables
+from coterie.methods.base import Info, Topology
+from coterie.numerics import tree
+from coterie.peers.base import Peers, blend
+from coterie.spec import param, spec
+
+__all__ = ["Evidence", "Scool", "State", "m_step", "share_losses"]
+
+
+class State(NamedTuple):
+    """Each client's model and optimiser, its weights over the slots, and what the prior remembers."""
+
+    variables: Variables
+    optimiser: Any
+    weights: jax.Array  # [C, D] in [0, 1], before the row is scaled
+    own_weight: jax.Array  # [C]
+    prior: Any
+
+
+class Evidence(NamedTuple):
+    """What the E-step goes by: log-likelihoods of the neighbours' data under my model, and under their owners'."""
+
+    losses: jax.Array  # [C, D] mean cross-entropy of neighbour j's samples under my model
+    heard: jax.Array  # [C, D] a finite answer arrived
+    own_loss: jax.Array  # [C] my model on my samples
+    baseline: jax.Array  # [C] the loss of somebody who knows only my label set
+
+
+class Question(NamedTuple):
+    """What a client keeps at hand to judge the models of others; it never travels."""
+
+    x: jax.Array
+    y: jax.Array
+    mask: jax.Array
+    variables: Variables
+
+
+@spec
+class Scool(LocalSGD, abc.ABC):
+    """The settings all SCooL methods share (abstract)."""
+
+    topology: ClassVar[Topology] = "graph"
+    default_graph: ClassVar[str] = "complete"
+    learns_weights: ClassVar[bool] = True
+    temperature: float = param(2.0, "divides the evidence: higher spreads the weight over more neighbours", above=0)
+    fraction: float = param(0.1, "share of all clients each one keeps as neighbours", above=0, at_most=1, static=True)
+    sparsify_after: int = param(10, "rounds before all but the strongest edges are dropped; 0 keeps all", at_least=0)
+    cross_batch: int = param(10, "samples a neighbour judges my model on; 0 takes all of its training data", at_least=0)
+    own: Literal["competes", "apart"] = param(
+        "competes",
+        "how one's own data are weighed: by their likelihood like the others' (V2), or apart with weight 1 (V1)",
+    )
+    m_step: Literal["first-order", "exact"] = param(
+        "first-order", "move with the neighbours' pseudo-gradients, or ask each for its gradient at my model (eq. 20)"
+    )
+    exact_steps: int = param(5, "steps of the exact M-step in a round", at_least=1)
+    faithful: bool = param(False, "do what the authors' program does, its known errors included")
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model and nobody's trust."""
+        if task.kind == "regression" and not self.faithful:
+            raise CoterieError("method: SCooL's baseline is log(number of classes); it needs classification or text")
+        blocks = getattr(self, "blocks", 0)
+        if blocks > peers.clients:
+            raise CoterieError(f"method.blocks is {blocks} but there are only {peers.clients} clients; lower it")
+        here, slots = peers.neighbours.shape
+        variables = tree.broadcast(task.init(key), here)
+        optimiser = jax.vmap(self.optimiser().init)(variables.params)
+        weights = jnp.zeros((here, slots), task.dtype)
+        prior = self.start_prior(task, peers, variables, key)
+        return State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior)
+
+    @abc.abstractmethod
+    def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
+        """Return what the prior remembers between rounds."""
+
+    @abc.abstractmethod
+    def e_step(
+        self, task: Task, state: State, moved: Any, evidence: Evidence, peers: Peers, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Any, Any]:
+        """Return weights `[C, D]`, one's own weight `[C]`, the prior, and what it adds to the models (or None).
+
+        `moved` is the shared part of each client's model after its local training.
+        """
+
+    def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
+        """Train, ask, infer, move (Algorithm 1)."""
+        train_key, batch_key, infer_key = jax.random.split(key, 3)
+
+        def train(variables: Variables, optimiser: Any, data: Split, key: jax.Array) -> Trained:
+            return self.train(task, variables, data, key, optimiser_state=optimiser)
+
+        keys = peers.keys(train_key)
+        trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)  # theta^{t+1/2}
+        before, after = task.shared(state.variables.params), task.shared(trained.variables.params)
+
+        questions = peers.each(self._question, trained.variables, clients.train, peers.keys(batch_key))
+        evidence = self._gather(task, after, questions, peers, clients)
+        weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
+        if self.m_step == "exact":
+            shared = self._exact(task, before, weights, questions, peers)
+        else:
+            slots, own = self._scaled(peers, weights, own_weight)
+            shared = m_step(peers, before, tree.minus(before, after), slots, own)
+        shared = shared if drift is None else tree.plus(shared, drift)
+        variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
+        state = State(variables, trained.optimiser, weights, own_weight, prior)
+        return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
+
+    def models(self, state: State) -> Variables:
+        """Return each client's own model."""
+        return state.variables
+
+    def _scaled(self, peers: Peers, weights: jax.Array, own_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Scale a row to sum to one: its sum would otherwise act as a step size (0.1, CAVEAT)."""
+        total = own_weight + peers.sum_slots(weights)
+        return weights / total[:, None], own_weight / total
+
+    def _question(self, variables: Variables, data: Split, key: jax.Array) -> Question:
+        """Draw the samples on which this client will judge the models of others."""
+        n = data.x.shape[0]
+        if self.cross_batch == 0 or self.cross_batch >= n:
+            return Question(data.x, data.y, jnp.arange(n) < data.count, variables)
+        rank = jnp.where(jnp.arange(n) < data.count, jax.random.uniform(key, (n,)), jnp.inf)
+        picked = jnp.argsort(rank)[: self.cross_batch]
+        return Question(data.x[picked], data.y[picked], jnp.arange(self.cross_batch) < data.count, variables)
+
+    def _gather(self, task: Task, moved: Any, questions: Question, peers: Peers, clients: Clients) -> Evidence:
+        """Ask the neighbours for their loss under my model; they use their own personal layers."""
+
+        def judge(shared: Any, question: Question) -> jax.Array:
+            return _loss(task, shared, question)
+
+        losses, arrived = peers.ask(judge, moved, questions)  # L(D_j; theta_i)
+        own_loss = peers.each(judge, moved, questions)
+        labels = clients.labels.sum(1) if task.kind == "classification" else jnp.full(len(own_loss), task.outputs)
+        heard = arrived & jnp.isfinite(losses)  # a neighbour whose loss is not a number says nothing
+        baseline = jnp.log(jnp.maximum(labels, 2).astype(task.dtype))
+        return Evidence(jnp.where(heard, losses, 0), heard, own_loss, baseline)
+
+    def _exact(self, task: Task, start: Any, weights: jax.Array, questions: Question, peers: Peers) -> Any:
+        """Follow grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i), eq. (20), scaled by the row's sum."""
+        total = 1 + peers.sum_slots(weights)
+
+        def slope(shared: Any, question: Question) -> Any:
+            return jax.grad(lambda s: _loss(task, s, question, train=True))(shared)
+
+        def step(_: Any, shared: Any) -> Any:
+            own = peers.each(slope, shared, questions)
+            others, _ = peers.ask(slope, shared, questions, weights)
+            rate = self.lr / total
+            column = lambda a: rate.reshape(rate.shape + (1,) * (a.ndim - 1))  # noqa: E731
+            return jax.tree.map(lambda s, g, h: s - column(s) * (g + h), shared, own, others)
+
+        return peers.loop(self.exact_steps, step, start)
+
+    # -- the stage after sparsification -----------------------------------------------------------------------
+
+    def stages(self) -> tuple[int, ...]:
+        """Name the rounds after which the graph changes."""
+        return (self.sparsify_after,) if self.sparsify_after else ()
+
+    def keep(self, state: State, present: jax.Array, clients: int) -> jax.Array:
+        """Keep each client's ceil(fraction K) heaviest slots, at least one; itself does not count."""
+        count = min(max(1, -int(-self.fraction * clients // 1)), present.shape[1])
+        score = jnp.where(present, state.weights, -1.0)
+        rank = jnp.argsort(jnp.argsort(-score, axis=1, stable=True), axis=1, stable=True)
+        return (rank < count) & present
+
+    def narrow(self, state: State, take: Any) -> State:
+        """Carry what is known of the kept slots into the new stage."""
+        return state._replace(weights=take(state.weights))
+
+
+def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Give everyone all cross-losses: `losses [K, K]`, which of them are `known`, own losses and baselines `[K]`.
+
+    Row i is client i's model, column j client j's data. Everybody gets the same table, so everybody infers the same.
+    """
+    mine = (evidence.losses, evidence.heard, peers.neighbours, evidence.own_loss, evidence.baseline)
+    (losses, heard, neighbours, own_loss, baseline), arrived = peers.share(mine)
+    heard = heard & arrived[:, None]
+    place = (jnp.arange(peers.clients)[:, None], neighbours)
+    square = jnp.zeros((peers.clients, peers.clients), losses.dtype)
+    known = jnp.zeros(square.shape, bool).at[place].max(heard)
+    return square.at[place].add(jnp.where(heard, losses, 0)), known, own_loss, baseline
+
+
+def m_step(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:
+    """Move with one's own and the neighbours' pseudo-gradients: theta_i - sum_j wt_ij g_j (P0, eq. 20 with C.1).
+
+    A Gaussian prior that ties neighbours (P0, eq. 11 to 14) adds `theta_i - sum_j W_ij theta_j` with `coupling = W`
+    `[C, D]`: with no weight on the neighbours' data this is D-PSGD, `gossip-sgd` in the order "mix-and-step".
+    """
+    mixed, _ = peers.mix(pseudo, slots)
+    scaled = peers.seal(jax.tree.map(lambda g: own.reshape(own.shape + (1,) * (g.ndim - 1)) * g, pseudo))
+    moved = tree.minus(before, tree.plus(scaled, mixed))
+    if coupling is None:
+        return moved
+    return tree.plus(moved, tree.minus(blend(peers, before, coupling), before))
+
+
+def _loss(task: Task, shared: Any, question: Question, train: bool = False) -> jax.Array:
+    params = task.join(shared, question.variables.params)
+    return task.loss(params, question.variables.statistics, question.x, question.y, question.mask, None, train)[0]

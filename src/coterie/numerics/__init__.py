@@ -1,0 +1,1 @@
+"""Mathematics on arrays: nothing here knows of clients, messages or files."""

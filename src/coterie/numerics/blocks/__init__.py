@@ -1,0 +1,1 @@
+"""Stochastic block models over clients, fitted by variational inference."""

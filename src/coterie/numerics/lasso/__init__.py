@@ -1,0 +1,1 @@
+"""The network lasso: models tied along the edges of a graph."""

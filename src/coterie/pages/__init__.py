@@ -1,0 +1,57 @@
+"""The report: a comparison as one HTML file that opens without network, made to be sent to a colleague.
+
+`content` and `weights` reduce a comparison to the numbers that are drawn, `page` and `sections` write the HTML around
+them, `report.js` draws them with Plotly, which is embedded once.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from coterie.comparison.comparison import Comparison
+
+__all__ = ["plotly_javascript", "report", "write_report"]
+
+
+def report(what: "Comparison | str | Path | Sequence[str | Path]", path: str | Path = "report.html") -> Path:
+    """Write the report of a comparison, or of the folders of runs and comparisons, as one HTML file."""
+    from coterie.comparison.comparison import Comparison
+
+    comparison = (
+        what if isinstance(what, Comparison) else Comparison.read([what] if isinstance(what, str | Path) else what)
+    )
+    write_report(comparison, Path(path))
+    return Path(path)
+
+
+def write_report(comparison: "Comparison", path: str | Path) -> Path:
+    """Write the report of a comparison (or of a single run) to an HTML file; returns its path.
+
+    Args:
+        comparison: the results by method, with the clients they belong to.
+        path: the file; its folder is made where it is missing.
+
+    Returns:
+        The file, at most 10 MB: beyond some hundred clients, plots of single clients are sampled or grouped and say so.
+    """
+    from coterie.pages.page import render
+    from coterie.storage.durable import durable_write, storage_errors
+
+    path = Path(path)
+    text = render(comparison, plotly_javascript())
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    durable_write(path, text.encode())
+    return path
+
+
+def plotly_javascript() -> str:
+    """Return the plotly.js that comes with the installed Plotly."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise CoterieError("the report needs Plotly; install it with: pip install 'coterie[report]'") from None
+    return get_plotlyjs()

@@ -1,0 +1,1 @@
+"""The verbs: the only way a method reaches another client."""

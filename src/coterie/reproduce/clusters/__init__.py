@@ -1,0 +1,1 @@
+"""Known clusters (Lyu et al. 2022)."""

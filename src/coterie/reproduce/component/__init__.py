@@ -1,0 +1,1 @@
+"""A personalised component and communication-efficient gradients (Zhao et al.)."""

@@ -1,0 +1,174 @@
+"""Nothing lost: checkpoints that are whole or not there, and files that survive a kill or a full disk.
+
+A checkpoint is one safetensors file that holds its own SHA-256 digest (of every byte of the file, the digest's place
+taken as zeros). It is written beside, synced, renamed and the folder synced, before an older one is removed; so at
+every moment a whole one exists. JAX is imported only where a tree of its arrays is taken apart or put together.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from coterie.errors import CoterieError
+from coterie.storage.durable import durable_write, storage_errors, sync_folder
+
+__all__ = ["load", "pack", "save", "unpack"]
+
+KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
+NAME = re.compile(r"step-(\d+)\.safetensors")
+DIGEST = re.compile(rb'"coterie\.sha256":"([0-9a-f]{64})"')
+DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
+    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
+
+
+def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str, str]) -> Path:
+    """Write a checkpoint into `folder/checkpoints`, then remove all but it and the one before.
+
+    Args:
+        folder: the folder of the run.
+        step: the round it was taken after.
+        arrays: any names; booleans, integers and floats.
+        meta: what else is needed to continue, as text.
+    """
+    for name, array in arrays.items():
+        if array.dtype.name not in DTYPES.values():
+            raise CoterieError(
+                f"{name} has dtype {array.dtype}, which a checkpoint cannot hold; use a number or a boolean"
+            )
+    held = folder / "checkpoints"
+    if not held.is_dir():
+        with storage_errors(folder):
+            held.mkdir(parents=True, exist_ok=True)
+            sync_folder(folder)
+    path = held / f"step-{step:08d}.safetensors"
+    durable_write(path, *_encode(step, arrays, meta), run=folder)
+    # Later steps, if any, were damaged and belong to a past this run did not continue from.
+    before = sorted(number for number in _steps(held) if number < step)
+    stale = {file for number, file in _steps(held).items() if number != step and number not in before[1 - KEPT :]}
+    with storage_errors(folder):
+        for file in [*stale, *held.glob("step-*.tmp")]:
+            file.unlink()
+    return path
+
+
+def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list[str]] | None:
+    """Return step, arrays, meta and notes of the newest whole checkpoint; a note says which one was skipped and why."""
+    found, bad = _steps(folder / "checkpoints"), {}
+    for step in sorted(found, reverse=True):
+        try:
+            arrays, meta = _decode(step, found[step].read_bytes())
+        except OSError as error:
+            bad[f"step-{step:08d}"] = error.strerror or str(error)
+        except ValueError as error:
+            bad[f"step-{step:08d}"] = str(error)
+        else:
+            notes = [f"{name} is corrupt ({why}): continuing from step-{step:08d}" for name, why in bad.items()]
+            return step, arrays, meta, notes
+    if not bad:
+        return None
+    reasons = ", ".join(f"{name}: {why}" for name, why in bad.items())
+    raise CoterieError(
+        f"every checkpoint in {folder / 'checkpoints'} is corrupt ({reasons}); restore one from a copy, or start again "
+        "in another folder"
+    )
+
+
+def _steps(folder: Path) -> dict[int, Path]:
+    """Find the checkpoints in a folder by step."""
+    names = ((NAME.fullmatch(file.name), file) for file in folder.glob("step-*"))
+    return {int(name[1]): file for name, file in names if name}
+
+
+def _encode(step: int, arrays: dict[str, np.ndarray], meta: dict[str, str]) -> tuple[bytes, memoryview]:
+    """Return the bytes of a checkpoint, as a header that holds the digest, and the rest."""
+    # safetensors writes an array's memory as it lies there, so it must be in C order.
+    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    own = {"coterie.sha256": "0" * 64, "coterie.step": str(step)}
+    blank = safetensors.numpy.save(ordered, metadata=meta | own)
+    body = 8 + int.from_bytes(blank[:8], "little")
+    header, rest = blank[:body], memoryview(blank)[body:]
+    place = DIGEST.search(header)
+    assert place is not None, "safetensors no longer writes its metadata as compact JSON"
+    digest = hashlib.sha256(header)
+    digest.update(rest)
+    return header[: place.start(1)] + digest.hexdigest().encode() + header[place.end(1) :], rest
+
+
+def _decode(step: int, data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Check the digest before anything is parsed; ValueError says what is wrong."""
+    body = 8 + int.from_bytes(data[:8], "little")
+    place = DIGEST.search(data, 8, min(body, len(data)))
+    if place is None:
+        raise ValueError("no digest")
+    digest = hashlib.sha256(data[: place.start(1)])
+    digest.update(b"0" * 64)
+    digest.update(memoryview(data)[place.end(1) :])
+    if digest.hexdigest().encode() != place[1]:
+        raise ValueError("digest differs")
+    meta = json.loads(data[8:body])["__metadata__"]
+    del meta["coterie.sha256"]
+    if meta.pop("coterie.step") != str(step):
+        raise ValueError("the file was renamed")
+    arrays = {}
+    for name, entry in safetensors.deserialize(data):
+        arrays[name] = np.frombuffer(entry["data"], _dtype(entry["dtype"])).reshape(entry["shape"])
+    return arrays, meta
+
+
+def _dtype(code: str) -> np.dtype:
+    if code == "BF16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(DTYPES[code])
+
+
+def pack(tree: Any) -> dict[str, np.ndarray]:
+    """Take a pytree of arrays apart into named NumPy arrays; the names are the paths, as `keystr` writes them."""
+    import jax
+
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    named = {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    if len(named) != len(leaves):
+        raise CoterieError("two arrays of the state have the same path; rename one of its fields")
+    return named
+
+
+def unpack(arrays: dict[str, np.ndarray], like: Any) -> Any:
+    """Put the arrays of `pack` into the structure of `like`, whose leaves give the shapes and dtypes expected.
+
+    A leaf becomes a NumPy array where `like` has one, else a JAX array (never weakly typed).
+    """
+    import jax
+
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    expected = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    for name in [*expected, *arrays]:
+        ours = _shape_and_dtype(expected[name]) if name in expected else "absent"
+        theirs = _shape_and_dtype(arrays[name]) if name in arrays else "absent"
+        if ours != theirs:
+            raise CoterieError(
+                f"the checkpoint does not fit this run: {name} is {theirs} in it and {ours} here; "
+                "resume with the config and the version of coterie that wrote it"
+            )
+    found = []
+    for name, leaf in expected.items():
+        value: Any = arrays[name]
+        if not isinstance(leaf, np.ndarray | np.generic):
+            value = jax.numpy.array(value)  # a copy: the state's buffers are donated, and must not be ours
+            assert value.dtype == arrays[name].dtype, f"{name} is {arrays[name].dtype}: unpack it where x64 is enabled"
+        found.append(value)
+    return jax.tree_util.tree_unflatten(structure, found)
+
+
+def _shape_and_dtype(leaf: Any) -> str:
+    array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    return f"{array.dtype.name}{list(array.shape)}"

@@ -1,0 +1,102 @@
+"""Files that survive a kill, a power cut or a full disk: each is the old one or the new one, whole."""
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import CoterieError, StorageError
+
+__all__ = ["cut_lines", "durable_write", "storage_errors", "sync_folder"]
+
+FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file is too large",
+}
+
+
+@contextlib.contextmanager
+def storage_errors(run: Path) -> Iterator[None]:
+    """Turn a failure to write into the sentence a user can act on; `run` is the folder to resume."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            where = error.filename or run
+            raise StorageError(
+                f"{FULL[error.errno]} while writing {where}; what was saved before is whole: "
+                f"once there is space, `coterie resume {run}` continues"
+            ) from error
+        raise CoterieError(f"{error.filename or run} cannot be written ({error.strerror or error})") from error
+
+
+def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
+    """Write bytes so that after a kill or a power cut the file is either the old one or the new one, whole.
+
+    Args:
+        path: the file.
+        parts: buffers, written one after the other.
+        run: the folder of the run, for the sentence about a full disk; by default the folder of the file.
+    """
+    beside = path.with_name(path.name + ".tmp")
+    with storage_errors(run or path.parent):
+        try:
+            with open(beside, "wb") as stream:
+                for part in parts:
+                    stream.write(part)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(beside, path)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)  # a failed write does not name the file
+            raise
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in the folder survive a power cut."""
+    if os.name == "nt":  # Windows can not open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def cut_lines(path: Path, keep: Callable[[dict], bool]) -> None:
+    """Drop the torn last line of a .jsonl file, and every line that `keep` refuses; without a file do nothing.
+
+    What is not JSON and has no kept line after it was being written when the process died, and goes too; before a kept
+    line it is damage, and an error.
+    """
+    if not path.exists():
+        return
+    kept, broken = [], 0
+    data = path.read_bytes()
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            wanted = keep(_json_object(line))
+        except ValueError:
+            broken = broken or number
+            continue
+        if wanted and broken:
+            raise CoterieError(f"line {broken} of {path} is damaged; restore the file from a copy")
+        if wanted:
+            kept.append(line + b"\n")
+    if b"".join(kept) != data:
+        durable_write(path, *kept)
+
+
+def _json_object(line: bytes) -> dict:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value

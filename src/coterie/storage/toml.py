@@ -1,0 +1,75 @@
+"""Reading, writing and comparing TOML; the standard library only reads it."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import CoterieError
+
+__all__ = ["difference", "dump_toml", "parse_override", "read_toml", "toml_value"]
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a config file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CoterieError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise CoterieError(f"{path} is not a text file; an experiment is a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise CoterieError(f"{path} is not valid TOML: {error}") from None
+
+
+def parse_override(text: str) -> dict[str, dict[str, Any]]:
+    """Read `method.lr=0.1` as a change of one key."""
+    path, equals, value = text.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise CoterieError(f"--set {text!r}: write SECTION.KEY=VALUE, for example method.lr=0.1")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a bare word is text
+    return {section: {key: parsed}}
+
+
+def dump_toml(tables: Mapping[str, Any]) -> str:
+    """Write nested tables of plain values as TOML (the standard library only reads it)."""
+    lines = [f"{key} = {toml_value(value)}" for key, value in tables.items() if not isinstance(value, Mapping)]
+    for key, table in tables.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{key}]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """Write one plain value as TOML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON and TOML escape text alike, but for the one control character that JSON lets through
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {toml_value(held)}" for key, held in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return repr(value)
+
+
+def difference(held: dict[str, Any], config: dict[str, Any]) -> str | None:
+    """Return in words the first key in which a config differs from one that was read ("there"), or None."""
+    ours, theirs = _flat(tomllib.loads(dump_toml(config))), _flat(held)
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key):
+            return f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here"
+    return None
+
+
+def _flat(tables: dict[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
+    return found

@@ -1,0 +1,352 @@
+"""The contract every method keeps, as checks anyone can run on a method of their own.
+
+    from coterie import check_method
+    check_method(Mine)            # or check_method("gossip-sgd", order="mix-and-step")
+
+A small federation of unequal clients is trained for a few rounds in every way the engine knows, and what must not
+differ is compared. `check_method` raises `AssertionError` with the reason.
+"""
+
+import copy
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from coterie import registry
+from coterie.data.clients import Federation, Split, stack
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
+from coterie.graphs.directed import RandomDirected
+from coterie.graphs.graph import Graph
+from coterie.graphs.mixing import metropolis
+from coterie.graphs.topologies import Ring
+from coterie.learning.task import Task
+from coterie.methods.base import Method
+from coterie.models.linear import Linear
+from coterie.peers.line import HUB
+from coterie.peers.local import Plan
+from coterie.storage import checkpoint
+from coterie.testing.two_processes import Partner, Problem, arrivals_of, merge
+
+__all__ = ["CHECKS", "Case", "check_method"]
+
+CLIENTS, ROUNDS, SEED = 7, 3, 5
+# Full gradient steps on one's own data, whatever else a method could do.
+PLAIN = {
+    "batch_size": 0,
+    "epochs": 1,
+    "steps": 0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "cross_batch": 0,
+    "exact_steps": 1,
+    "pushes": 1,
+    "decay": 0.0,
+    "upper": "train",
+    "predictors": 1,
+    "inner": "warm",
+    "iterations": 1,
+    "acceleration": 0.0,
+    "settle": 0,
+    "personal_lr": 0.0,
+    "personal_epochs": 0,
+}
+
+
+class Outcome(NamedTuple):
+    """What a run of the contract gives: models on the host, losses, what was sent over which graph, metrics."""
+
+    models: Any
+    loss: np.ndarray  # [R, K]
+    traffic: list[tuple[Any, Graph]]
+    metrics: dict[str, np.ndarray]
+
+
+class Case:
+    """A method on the contract's federation; what several checks need is computed once."""
+
+    def __init__(self, method: Any, partner: Partner | None = None, codec: Any = None, **settings: Any):
+        cls = registry.load("methods", method) if isinstance(method, str) else method
+        fields = {field.name for field in dataclasses.fields(cls)}
+        usual = {key: value for key, value in {"lr": 0.1, "batch_size": 4}.items() if key in fields}
+        self.method: Any = cls(**(usual | settings))
+        self.codec = codec
+        self.federation = small_federation(CLIENTS)
+        self.model = Linear()
+        self.device = choose_device("cpu")
+        self.task = Task.of(self.federation, self.model)
+        self.graph, self.weights = self._graph(CLIENTS, reach=2)
+        self._partner, self._owned = partner, partner is None
+        self._halves: dict[tuple[float, int], Any] = {}
+        self._straight: dict[str, Any] = {}
+        self._engines: dict[str, Engine] = {}
+
+    def _graph(self, clients: int, reach: int) -> tuple[Graph, np.ndarray]:
+        if self.method.topology != "graph" or reach == 0:
+            return Graph.empty(clients), np.zeros((clients, 0))
+        graph = Ring(reach=reach).build(clients, 0)
+        return graph, metropolis(graph)[0]
+
+    def on(self, graph: Graph) -> "Case":
+        """Return the same case on another graph, with the same partner process."""
+        other = copy.copy(self)
+        self._partner = other._partner = self._partner or Partner()
+        other.graph, other.weights, other._halves, other._straight = graph, np.zeros(graph.present.shape), {}, {}
+        return other
+
+    def training(self, mode: str = "exact", federation: Federation | None = None, **changes: Any) -> Training:
+        """Return a fresh training of the method."""
+        federation = federation or self.federation
+        task = self.task if federation is self.federation else Task.of(federation, self.model)
+        plan = Plan("exact" if mode == "exact" else "fast")
+        engine = changes.pop("engine", None)
+        if engine is None:
+            engine = Engine(task, federation, self.device, plan, self._engines.get(mode))
+            self._engines.setdefault(mode, engine)  # one that others share their programs with
+        method = changes.pop("method", self.method)
+        graph, weights = changes.pop("graph", (self.graph, self.weights))
+        return Training(engine, method, graph, weights, SEED, codec=self.codec, **changes)
+
+    def run(self, training: Training, arrivals: Any = None) -> "Outcome":
+        """Train for the contract's rounds."""
+        state, opening = training.init(None if arrivals is None else arrivals[0])
+        traffic, losses, done = [(opening.traffic, training.graph)], [], 0
+        while done < ROUNDS:
+            count, graph = training.rounds_to_stage(done + 1, ROUNDS - done), training.graph
+            lost = None if arrivals is None else _stacked(arrivals[done + 1 : done + 1 + count])
+            state, block = training.advance(state, done + 1, count, lost)
+            done += count
+            state, news = training.next_stage(state, done)
+            traffic += [(part, graph) for part in (block.traffic, news) if part is not None]
+            losses.append(block.loss)
+        metrics = training.evaluate(state, ROUNDS)
+        return Outcome(jax.device_get(training.models(state, ROUNDS)), np.concatenate(losses), traffic, metrics)
+
+    def straight(self, mode: str) -> "Outcome":
+        """Return the run in one process in which everything arrives."""
+        if mode not in self._straight:
+            self._straight[mode] = self.run(self.training(mode))
+        return self._straight[mode]
+
+    def halves(self, loss: float, run: int = 0) -> Any:
+        """Return both halves of a run that was split over two processes and lost a fraction of its messages."""
+        if (loss, run) not in self._halves:
+            self._partner = self._partner or Partner()
+            setting = (self.method, self.federation, self.model, self.graph, self.weights, ROUNDS, SEED, loss, run)
+            self._halves[loss, run] = self._partner.run(Problem(*setting, codec=self.codec))
+        return self._halves[loss, run]
+
+    def close(self) -> None:
+        """End the partner process, if this case started it."""
+        if self._owned and self._partner is not None:
+            self._partner.close()
+
+
+def _stacked(arrivals: list[Any]) -> Any:
+    """Stack the arrivals of several rounds; a round with fewer exchanges is filled up with what arrives."""
+    longest = max(len(one.up) for one in arrivals)
+
+    def padded(a: np.ndarray) -> np.ndarray:
+        return np.concatenate([a, np.ones((longest - len(a), *a.shape[1:]), bool)])
+
+    return jax.tree.map(lambda *parts: np.stack([padded(part) for part in parts]), *arrivals)
+
+
+def small_federation(clients: int, validation: bool = True, size: int = 0) -> Federation:
+    """Make clients of unequal sizes (or of `size` samples) with three classes in six dimensions."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(3, 6))
+    parts: dict[str, list] = {"train": [], "validation": [], "test": []}
+    for i in range(clients):
+        for part, count in (("train", size or 5 + 3 * i), ("validation", 3 if validation else 0), ("test", 4)):
+            y = random.integers(0, 3, count)
+            x = centres[y] + 0.3 * i + random.normal(size=(count, 6))
+            parts[part].append((x.astype(np.float32), y.astype(np.int32)))
+    names = tuple(f"client-{i}" for i in range(clients))
+    train, held_out, test = (stack(parts[part]) for part in ("train", "validation", "test"))
+    groups = np.arange(clients) % 3  # known clusters whose clients live in both processes
+    return Federation(names, train, held_out, test, kind="classification", classes=3, groups=groups)
+
+
+# -- the checks ---------------------------------------------------------------------------------------------------
+
+
+def compiles_once(case: Case) -> None:
+    """Compile once for a block of rounds, whatever the round and the real-valued hyper-parameters."""
+    training = case.training("fast")
+    state, _ = training.init()
+    state, _ = training.advance(state, 1, 2)
+    before = training.engine.traces
+    state, _ = training.advance(state, 3, 2)
+    if hasattr(case.method, "lr"):
+        slower = dataclasses.replace(case.method, lr=case.method.lr / 2)
+        other = case.training(engine=training.engine, method=slower)
+        other.advance(other.init()[0], 1, 2)
+    assert training.engine.traces == before, "a later round or another learning rate compiles the program again"
+
+
+def stays_finite(case: Case) -> None:
+    """Keep models, losses and metrics finite."""
+    outcome = case.straight("fast")
+    for leaf in [*jax.tree.leaves(outcome.models), outcome.loss, *outcome.metrics.values()]:
+        assert np.isfinite(leaf).all(), "a model, a loss or a metric is not finite"
+
+
+def permutes_with_clients(case: Case) -> None:
+    """Store the clients in another order: the results move with them."""
+    order = np.random.default_rng(1).permutation(CLIENTS)
+    models = jax.tree.map(lambda a: a[order], case.straight("exact").models)
+    moved = case.run(case.training("exact", case.federation.select(order), ids=order)).models
+    _assert_close(models, moved, 1e-6, "the order of storage changes the result")
+
+
+def alone_without_others(case: Case) -> None:
+    """Equal plain gradient descent when there is nobody to talk to: no neighbours, or a federation of one."""
+    alone = case.method.topology == "hub" or getattr(case.method, "uses_hub", False)
+    clients = 1 if alone else CLIENTS
+    federation = small_federation(clients, validation=False)
+    fields = {field.name for field in dataclasses.fields(case.method)}
+    plain = {key: value for key, value in PLAIN.items() if key in fields}
+    method = dataclasses.replace(case.method, **plain)
+    training = case.training("exact", federation, method=method, graph=case._graph(clients, reach=0))
+    state, _ = training.init()
+    state, _ = training.advance(state, 1, ROUNDS)
+    init_key = jax.random.split(jax.random.key(SEED), 3)[0]
+    expected = [
+        _descend(training.task, init_key, Split(*(a[i] for a in federation.train)), method) for i in range(clients)
+    ]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *expected)
+    _assert_close(stacked, method.models(training.inner(state)).params, 2e-6, "without others it is not training alone")
+
+
+def _descend(task: Task, key: jax.Array, data: Split, method: Any) -> Any:
+    """Run gradient descent on one client's data, written independently of the engine."""
+    params, statistics = task.init(key)
+    in_turns = getattr(method, "in_turns", False)  # a step of the personal layers, then one of the others
+    x, y = jnp.asarray(data.x[: data.count]), jnp.asarray(data.y[: data.count])
+    slope = jax.grad(lambda p: task.loss(p, statistics, x, y, jnp.ones(len(x), bool))[0])
+    step = lambda params: jax.tree.map(lambda p, g: p - method.lr * g, params, slope(params))  # noqa: E731
+    for _ in range(ROUNDS):
+        if in_turns:
+            params = task.join(task.shared(params), step(params))
+            params = task.join(task.shared(step(params)), params)
+        else:
+            params = step(params)
+    return params
+
+
+def lives_anywhere(case: Case) -> None:
+    """Give the same bits when half of the clients live in another process."""
+    outcome, halves = case.straight("exact"), case.halves(0.0)
+    _assert_close(outcome.models, merge(halves, "models"), 0.0, "clients in two processes get other models")
+    assert (outcome.loss == merge(halves, "loss").T).all(), "clients in two processes see other losses"
+
+
+def repeats_loss(case: Case) -> None:
+    """Give the same bits as a simulation that loses the same tenth of the messages."""
+    for run in range(20):  # a method with few messages may lose none of them at first
+        halves = case.halves(0.1, run)
+        arrivals = arrivals_of(halves, ROUNDS)
+        if case.method.topology == "none" or not all(np.asarray(a).all() for a in jax.tree.leaves(arrivals)):
+            break
+    else:
+        raise AssertionError("no message was ever lost: is its topology right?")
+    models = case.run(case.training("exact"), arrivals).models
+    _assert_close(models, merge(halves, "models"), 0.0, "a simulation with the same loss gets other models")
+
+
+def fast_equals_exact(case: Case) -> None:
+    """Differ between the two modes by rounding only."""
+    exact, fast = (case.straight(mode).models for mode in ("exact", "fast"))
+    _assert_close(exact, fast, 1e-5, "fast and exact mode differ by more than rounding")
+
+
+def resumes(case: Case) -> None:
+    """Continue from a checkpoint with the same bits."""
+    training = case.training("fast")
+    state, _ = training.init()
+    state, _ = training.advance(state, 1, 2)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save(Path(folder), 2, checkpoint.pack(jax.device_get(state)), {})
+        found = checkpoint.load(Path(folder))
+    assert found is not None
+    held = training.engine.place(checkpoint.unpack(found[1], state))
+    straight, _ = training.advance(state, 3, 2)
+    resumed, _ = training.advance(held, 3, 2)
+    _assert_close(jax.device_get(straight), jax.device_get(resumed), 0.0, "a resumed run differs")
+
+
+def ledger_is_right(case: Case) -> None:
+    """Charge exactly the bytes of the frames that two processes really send."""
+    outcome = case.straight("exact")
+    charged: dict[tuple[int, int], int] = {}
+    for traffic, graph in outcome.traffic:
+        for pair, size in _by_pair(traffic, graph):
+            charged[pair] = charged.get(pair, 0) + size
+    sent: dict[tuple[int, int], int] = {}
+    for half in case.halves(0.0):
+        sent |= half.sent
+    assert {pair: size for pair, size in charged.items() if size} == sent, "the ledger differs from what was sent"
+    assert (case.method.topology == "none") == (not sent), "its topology says otherwise than its messages"
+
+
+def links_come_and_go(case: Case) -> None:
+    """Keep the bits and the ledger on a random directed network too, where the method says that it can."""
+    if not getattr(case.method, "random_links", False):
+        return
+    other = case.on(RandomDirected(base="ring").build(CLIENTS, 0))
+    permutes_with_clients(other)
+    lives_anywhere(other)
+    ledger_is_right(other)
+
+
+def _by_pair(traffic: Any, graph: Graph) -> Iterable[tuple[tuple[int, int], int]]:
+    total = {name: np.asarray(value).astype(np.int64).sum(0) for name, value in traffic._asdict().items()}
+    for i in range(graph.clients):
+        for k, j in enumerate(graph.neighbours[i].tolist()):
+            yield (j, i), int(total["heard_bytes"][i, k])
+            yield (i, j), int(total["told_bytes"][i, k])
+        yield (i, HUB), int(total["up_bytes"][i])
+        yield (HUB, i), int(total["down_bytes"][i])
+
+
+def _assert_close(a: Any, b: Any, tolerance: float, message: str) -> None:
+    for u, v in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        gap = np.max(np.abs(np.asarray(u, np.float64) - np.asarray(v, np.float64)), initial=0.0)
+        assert gap <= tolerance, f"{message} (by {gap:.3g}, allowed {tolerance:g})"
+
+
+CHECKS: dict[str, Callable[[Case], None]] = {
+    check.__name__: check
+    for check in (
+        compiles_once,
+        stays_finite,
+        permutes_with_clients,
+        alone_without_others,
+        fast_equals_exact,
+        lives_anywhere,
+        repeats_loss,
+        resumes,
+        ledger_is_right,
+        links_come_and_go,
+    )
+}
+
+
+def check_method(method: type[Method] | str, **settings: Any) -> None:
+    """Run the whole contract on a method, a class or a name; raises AssertionError with the reason."""
+    case = Case(method, **settings)
+    try:
+        for name, check in CHECKS.items():
+            try:
+                check(case)
+            except AssertionError as error:
+                raise AssertionError(f"{type(case.method).__name__} breaks the contract, {name}: {error}") from None
+    finally:
+        case.close()

@@ -1,0 +1,148 @@
+"""What the documentation promises: examples run, the skeleton keeps the contract, config files are valid."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coterie as ct
+from coterie.comparison.lineup import Lineup
+from coterie.errors import CoterieWarning
+from coterie.experiment.config import SECTIONS, Experiment, RunSettings
+from coterie.experiment.job import Job
+from coterie.experiment.run import execute
+from coterie.models.augment import Augment
+from coterie.spec import describe
+from coterie.storage.toml import read_toml
+
+ROOT = Path(__file__).parents[2]
+BILEVEL = ROOT / "docs" / "methods" / "bilevel.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def run_python(program: list[str], folder: Path) -> str:
+    done = subprocess.run([sys.executable, *program], cwd=folder, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_skeleton_keeps_the_contract():
+    ct.check_method(f"{ROOT / 'examples' / 'my_method.py'}:MyMethod")
+
+
+def test_first_experiment(tmp_path):
+    printed = run_python([str(ROOT / "examples" / "first_experiment.py"), "3"], tmp_path)
+    assert "client-0 listens to" in printed
+    assert len(list((tmp_path / "models").glob("*.safetensors"))) == 20
+
+
+def test_decentralised_regularisation(tmp_path):
+    printed = run_python([str(ROOT / "examples" / "decentralised_regularisation.py"), "12"], tmp_path)
+    common, own = (float(line.rsplit(" ", 1)[1]) for line in printed.splitlines()[:2])
+    assert own < common - 0.1
+    weights = [float(word) for word in printed.splitlines()[2].split()[2:]]
+    assert max(weights[:6]) < min(weights[6:])  # the stations whose instruments say nothing find out
+
+
+def test_network_lasso_path(tmp_path):
+    """The example's claim: from one cluster of all over exactly the planted groups to clients on their own."""
+    with pytest.warns(CoterieWarning, match="shortest edges"):
+        job = Job.of(Experiment.from_dict(read_toml(ROOT / "examples" / "network_lasso_path.toml")))
+    path = execute(job, out=tmp_path / "run", device="cpu").path()
+    assert path["clusters"].iloc[[0, -1]].tolist() == [1, 40]
+    groups = job.federation.groups
+    assert any(((labels[:, None] == labels) == (groups[:, None] == groups)).all() for labels in path["labels"])
+    assert path["test_score"][path["kept"]].item() > 0.75  # one model for all is a guess, 0.25
+
+
+def test_readme_example(tmp_path):
+    example, _ = blocks(ROOT / "README.md", "python")
+    printed = run_python(["-c", example.replace("rounds=30", "rounds=2")], tmp_path)
+    assert "test_score" in printed
+    assert "clients" in printed.splitlines()[-1]
+
+
+def test_readme_estimator(tmp_path):
+    _, example = blocks(ROOT / "README.md", "python")
+    table = """
+import numpy as np, pandas as pd
+random = np.random.default_rng(0)
+school = random.integers(0, 12, 300)
+frame = pd.DataFrame({"age": random.normal(15, 1, 300), "school": school, "district": school % 3})
+score = frame.age + school % 3 + random.normal(0, 1, 12)[school] + random.normal(0, 1, 300)
+new = pd.DataFrame({"age": [15.0], "school": [99], "district": [1]})
+"""
+    printed = run_python(["-c", table + example], tmp_path)
+    assert "Intraclass correlation" in printed
+    assert "12 groups, 3 districts" in printed
+
+
+def test_quickstart_examples(tmp_path):
+    examples = blocks(ROOT / "docs" / "start" / "quickstart.md", "python")
+    assert len(examples) == 2
+    printed = [run_python(["-c", example.replace("rounds=5", "rounds=2")], tmp_path) for example in examples]
+    assert "test_score" in printed[0]
+    assert 0 <= float(printed[1]) <= 1
+
+
+def test_implicit_example_prints_the_derivative(tmp_path):
+    (example,) = [
+        text
+        for text in blocks(ROOT / "docs" / "methods" / "bilevel.md", "python")
+        if "coterie.bilevel.implicit" in text
+    ]
+    assert run_python(["-c", example], tmp_path).split()[0] == "6.0"
+
+
+def test_hypergradients_page(tmp_path):
+    (example,) = [text for text in blocks(BILEVEL, "python") if "from coterie.bilevel import" in text]
+    values = [float(word) for word in run_python(["-c", example], tmp_path).strip("[] \n").split()]
+    # sum f = |x|^2 (4 + r) / 2 - x @ sum(data) with r = sum exp(lambda): d x / d lambda_i = - exp(lambda_i) x / (4 + r)
+    decay = np.exp([0.0, -1.0, -2.0, -3.0])
+    x = (np.arange(12.0).reshape(4, 3) + 1).sum(0) / (4 + decay.sum())
+    np.testing.assert_allclose(values, -4 * decay * x.sum() / (4 + decay.sum()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("page", ["start/quickstart.md", "reference/files.md"])
+def test_config_files_in_the_docs_are_valid(page):
+    files = blocks(ROOT / "docs" / page, "toml")
+    assert files
+    for text in files:
+        Lineup.from_dict(tomllib.loads(text))
+
+
+def test_files_page_shows_the_defaults():
+    """The example experiment names every common setting, at its default unless the digits have another."""
+    tables = tomllib.loads(blocks(ROOT / "docs" / "reference" / "files.md", "toml")[0])
+    commons = {section: common for section, (_, _, common) in SECTIONS.items() if common}
+    for section, common in (commons | {"run": RunSettings, "augment": Augment}).items():
+        for field in describe(common):
+            if field.name != "clients":  # 20 for the digits, whatever the data have elsewhere
+                assert tables[section][field.name] == _plain(field.default), f"{section}.{field.name}"
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_evaluation_page_prices_a_round():
+    """48 + 650 * 4 + 4 bytes up and as many down: the sum a reader can redo."""
+    federation = ct.load("digits", "classes", clients=20, classes=3)
+    result = ct.run(federation, model="linear", method="fedavg", rounds=2, device="cpu")
+    assert result.ledger.bytes_per_client() == 2 * (2652 + 2652)
+    assert "2652 bytes" in (ROOT / "docs" / "concepts" / "evaluation.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target

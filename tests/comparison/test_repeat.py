@@ -1,0 +1,56 @@
+"""The command that a comparison names leads to the same experiments, whatever it was asked for."""
+
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from coterie.cli import app, training
+from coterie.comparison.lineup import entry_of, variant
+from coterie.comparison.repeat import repeat_command
+
+
+@pytest.fixture
+def understood(monkeypatch):
+    """Return a function from words of the command line to what `compare` would run."""
+    found = []
+    monkeypatch.setattr(training, "run_comparison", lambda lineup, *rest: found.append(lineup))
+
+    def read(words):
+        result = CliRunner().invoke(app, ["compare", *words])
+        assert result.exit_code == 0, result.output
+        return found[-1]
+
+    return read
+
+
+def experiments(lineup):
+    return [variant(lineup.experiment, entry_of(method)) for method in lineup.methods]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "",
+        "--rounds 50 --seeds 1",  # the default of a run, which is not what compare begins with
+        "--set method.lr=0.05",
+        "--set methods.ditto.lr=0.05 --methods local,ditto",
+        "--set partition.classes=2",
+        "--partition classes",
+        "--partition classes --set partition.classes=2 --clients 7",
+        "--partition iid",
+        "--partition dirichlet --clients 5 --model linear --set partition.alpha=1.0",
+        "--data planted-groups",
+        "--data planted-groups --partition classes --clients 5 --rounds 200 --seeds 3 --set method.lr=0.1",
+        "--data csv --set data.path=a.csv --set data.target=y --set data.client=who",
+        "--data digits --set graph.name=ring --set graph.reach=2 --set run.seed=4 --set augment.flip=true",
+        "--methods local,strong --set methods.strong.name=ditto --set methods.strong.tie=1.0",
+    ],
+)
+def test_the_command_is_understood_as_what_was_asked(understood, asked):
+    first = understood(shlex.split(asked))
+    words = shlex.split(repeat_command(first.experiment, [entry_of(m) for m in first.methods], first.seeds))
+    assert words[:2] == ["coterie", "compare"]
+    again = understood(words[2:])
+    assert experiments(again) == experiments(first)
+    assert again.seeds == first.seeds

@@ -1,0 +1,202 @@
+"""PDBO-MTL: its hyper-gradient against a dense solution, its steps, its restarts, what travels, and bad input."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import coterie
+from coterie.errors import CoterieError
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
+from coterie.graphs.directed import RandomDirected
+from coterie.graphs.graph import Graph
+from coterie.learning.task import Task, Variables
+from coterie.methods.pdbo_mtl import PDBOMTL
+from coterie.models.linear import Linear
+from coterie.testing.contract import small_federation
+
+CLIENTS = 3
+PLAIN = {"lr": 0.5, "batch_size": 0, "weight_decay": 0.1, "predictors": 2, "outer_decay": 0.01}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    federation = small_federation(CLIENTS)
+    return Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
+
+
+def train(engine, method, rounds, graph=None, seed=0):
+    graph = graph or Graph.complete(engine.size)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
+    state, _ = training.init()
+    states = []
+    for number in range(1, rounds + 1):
+        state, block = training.advance(state, number, 1)
+        states.append(jax.device_get(state))
+    return training, states, block
+
+
+def gradient_of_adam(state):
+    """Adam's first moment after one step is a tenth of the gradient."""
+    (moment,) = jax.tree.leaves(state.outer[0].mu)
+    return np.asarray(moment, np.float64) / 0.1
+
+
+def test_the_step_follows_the_dense_hypergradient(engine):
+    """On certain links and full batches the Neumann estimate tends to d_lambda F_i - C_i (sum H)^-1 sum d_x F.
+
+    After a few pushes only: at the minimum the two predictors are equal, and no weight matters.
+    """
+    settings = PLAIN | {"weight_decay": 0.5}  # enough for a mixture, which is not convex by itself
+    method = PDBOMTL(**settings, pushes=2, estimator="neumann", depth=150, damping=0.4, gossip=2, outer_lr=0.01)
+    training, (state,), _ = train(engine, method, 1)
+    task, clients = training.task, jax.device_get(engine.clients).train
+    params = jax.tree.map(jnp.asarray, state.variables.params)
+    one = jax.tree.map(lambda a: a[0], params)
+    point, unravel = ravel_pytree(task.shared(one))
+
+    def loss(i, x, mixture):
+        personal = dataclasses.replace(task.own(one), mixture=mixture)
+        whole = task.join(unravel(x), personal)
+        count = int(clients.count[i])
+        output, _ = task.apply(Variables(whole), jnp.asarray(clients.x[i, :count]))
+        return task.losses(output, jnp.asarray(clients.y[i, :count])).mean()
+
+    def inner(i, x, mixture):
+        return loss(i, x, mixture) + 0.25 * jnp.sum(x * x)
+
+    def outer(i, x, mixture):
+        return loss(i, x, mixture) + 0.005 * jnp.sum(mixture * mixture)
+
+    lam = jnp.zeros(2)
+
+    @partial(jax.jit, static_argnums=0)
+    def derivatives(i):
+        mixed = jax.jacfwd(jax.grad(inner, 1), 2)(i, point, lam)  # [dx, dlambda]
+        return jax.hessian(inner, 1)(i, point, lam), mixed, *jax.grad(outer, (1, 2))(i, point, lam)
+
+    each = [[np.asarray(a, np.float64) for a in derivatives(i)] for i in range(CLIENTS)]
+    hessian, slope = sum(found[0] for found in each), sum(found[2] for found in each)
+    assert np.linalg.eigvalsh(hessian).min() > 0.1  # the series has a sum
+    q = np.linalg.solve(hessian, slope)
+    found = gradient_of_adam(state)
+    for i, (_, cross, _, direct) in enumerate(each):
+        expected = direct - cross.T @ q
+        np.testing.assert_allclose(found[i], expected, atol=1e-3 * np.abs(found).max())
+        assert np.abs(cross.T @ q).max() > 0.05 * np.abs(found).max()  # the indirect part is not negligible here
+    assert np.abs(found).max() > 1e-3
+
+
+def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its_sign(engine):
+    method = PDBOMTL(**PLAIN, pushes=5, estimator="local", outer_lr=0.3)
+    training, (state,), block = train(engine, method, 1)
+    task, clients = training.task, jax.device_get(engine.clients).train
+    for i in range(CLIENTS):
+        params = jax.tree.map(lambda a, i=i: jnp.asarray(a[i]), state.variables.params)
+        count = int(clients.count[i])
+
+        def cost(mixture, params=params, i=i, count=count):
+            whole = dataclasses.replace(params, mixture=mixture)
+            output, _ = task.apply(Variables(whole), jnp.asarray(clients.x[i, :count]))
+            return task.losses(output, jnp.asarray(clients.y[i, :count])).mean()
+
+        gradient = jax.grad(cost)(params.mixture)
+        np.testing.assert_allclose(gradient_of_adam(state)[i], gradient, atol=1e-6)
+        np.testing.assert_allclose(state.weights.mixture[i], -0.3 * np.sign(gradient), rtol=1e-3)
+    # pushes alone: no message for an estimate that asks nobody
+    assert (block.traffic.heard_messages[0] == 5).all()
+    assert (state.pushed == 5).all()  # and no step of a network that changes
+
+
+def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
+    """With weights that hardly move, a restarted round repeats itself; one that goes on comes further."""
+    settings = PLAIN | {"pushes": 5, "estimator": "local", "outer_lr": 1e-9}
+    _, (first, second), _ = train(engine, PDBOMTL(**settings, inner="restart"), 2)
+    for a, b in zip(jax.tree.leaves(first.variables), jax.tree.leaves(second.variables), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    _, warm, _ = train(engine, PDBOMTL(**settings, inner="warm"), 2)
+    _, (long,), _ = train(engine, PDBOMTL(**(settings | {"pushes": 10}), inner="warm"), 1)
+    for a, b in zip(jax.tree.leaves(warm[1].variables), jax.tree.leaves(long.variables), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_the_learning_rate_can_be_annealed_from_round_to_round(engine):
+    """Shrunk from the first round on, a rate of 0.5 is one of 0.25."""
+    settings = PLAIN | {"pushes": 5, "estimator": "local"}
+    _, (annealed,), _ = train(engine, PDBOMTL(**settings, decay=0.5, decay_every=2), 1)
+    _, (small,), _ = train(engine, PDBOMTL(**(settings | {"lr": 0.25})), 1)
+    for a, b in zip(jax.tree.leaves(annealed.variables), jax.tree.leaves(small.variables), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_it_settles_at_the_end_of_a_round():
+    """One client, one predictor: plain gradient descent with lr, then lr / 10, then lr / 100, step by step."""
+    federation = small_federation(1)
+    engine = Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
+    method = PDBOMTL(lr=0.5, batch_size=0, predictors=1, pushes=6, settle=4, estimator="local")
+    training, (state,), _ = train(engine, method, 1, Graph.empty(1))
+    task = training.task
+    count = int(federation.train.count[0])
+    x, y = jnp.asarray(federation.train.x[0, :count]), jnp.asarray(federation.train.y[0, :count])
+    params = task.init(jax.random.split(jax.random.key(0), 3)[0]).params
+    for lr in (0.5, 0.5, 0.05, 0.05, 0.005, 0.005):
+        gradient = jax.grad(lambda p: task.losses(task.apply(Variables(p), x)[0], y).mean())(params)
+        params = jax.tree.map(lambda p, g, lr=lr: p - lr * g, params, gradient)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(state.variables.params), strict=True):
+        np.testing.assert_allclose(a, np.asarray(b)[0], atol=1e-6)
+
+
+def test_the_personal_weights_do_not_travel(engine):
+    """A message of gradient push is the base predictors and the push-sum weight: not the two personal numbers."""
+    method = PDBOMTL(**PLAIN, pushes=1, estimator="local")
+    training, _, block = train(engine, method, 1)
+    floats = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(engine.task.init, jax.random.key(0)).params))
+    size = (block.traffic.heard_bytes / block.traffic.heard_messages)[0, 0, 0]
+    header = size - 4 * (2 * floats + 1)
+    assert 0 < header < 64 + 16 * len(jax.tree.leaves(training.task.init(jax.random.key(0)).params))
+    sent = jax.tree.leaves(training.task.shared(training.task.init(jax.random.key(0)).params))
+    assert sum(leaf.size for leaf in sent) == 2 * floats
+
+
+def test_hyper_gradient_push_needs_links_both_ways():
+    federation = small_federation(4)
+    one_way = Graph.from_edges([1, 2, 3, 0], [0, 1, 2, 3], 4)  # a directed ring
+    with pytest.raises(CoterieError, match="both directions"):
+        coterie.run(federation, "linear", PDBOMTL(estimator="hgp"), graph=one_way, rounds=1)
+    coterie.run(federation, "linear", PDBOMTL(pushes=2, depth=2, gossip=2), graph=one_way, rounds=1)
+
+
+def test_bad_input():
+    with pytest.raises(CoterieError, match="settle must be at most pushes"):
+        PDBOMTL(pushes=3, settle=4)
+    with pytest.raises(CoterieError, match="no validation sample"):
+        coterie.run(small_federation(3, validation=False), "linear", PDBOMTL(upper="validation"), rounds=1)
+    with pytest.raises(CoterieError, match="personal"):
+        coterie.run(small_federation(3), "linear", "pdbo-mtl", personal=("weight",), rounds=1)
+
+
+def test_random_links_are_observed(engine):
+    """What a client counts of its links tends to their probabilities; the report's weights come from it."""
+    graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)
+    method = PDBOMTL(**PLAIN, pushes=4000, estimator="local")
+    _, _, block = train(engine, method, 1, graph)
+    heard = graph.probability
+    np.testing.assert_allclose(block.weights, heard / (1 + heard.sum(1, keepdims=True)), atol=0.02)
+
+
+@pytest.mark.parametrize("inner", ["restart", "warm"])
+def test_what_was_observed_is_kept_from_round_to_round(engine, inner):
+    """Rounds of a few pushes tell little of a link: hyper-gradient push counts those of all rounds."""
+    graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)
+    method = PDBOMTL(**PLAIN, pushes=4, estimator="hgp", depth=1, inner=inner)
+    _, (first, second), _ = train(engine, method, 2, graph)
+    assert (first.seen.steps == 4).all()
+    assert (second.seen.steps == 8).all()
+    counted = second.seen.total.heard - first.seen.total.heard
+    assert ((counted >= 0) & (counted <= 4)).all()
+    assert counted.sum() > 0

@@ -1,0 +1,228 @@
+"""SCooL's round: the M-step, sparsification, recovery of planted groups, personal layers, and what loss does."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from coterie.data.clients import Federation
+from coterie.data.embedded import Digits
+from coterie.data.partition import Classes, Groups, Natural
+from coterie.data.synthetic import PlantedGroups
+from coterie.errors import CoterieError
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
+from coterie.graphs.graph import Graph
+from coterie.graphs.mixing import metropolis
+from coterie.graphs.quality import graph_quality, true_groups
+from coterie.graphs.topologies import Ring
+from coterie.learning.task import Task
+from coterie.methods.gossip_sgd import GossipSGD
+from coterie.methods.scool_attention import ScoolAttention
+from coterie.methods.scool_mmsbm import ScoolMMSBM
+from coterie.methods.scool_sbm import ScoolSBM
+from coterie.methods.shared.scool import m_step
+from coterie.models.linear import Linear
+from coterie.models.mlp import Mlp
+from coterie.peers.local import LocalPeers, Plan
+from coterie.peers.tables import make_tables
+
+SETTINGS = {"lr": 0.1, "epochs": 5, "sparsify_after": 0}  # five local epochs, as in the paper
+
+
+def learn(engine: Engine, method, rounds: int, seed: int = 0):
+    """Train on the complete graph; returns state, last block and training."""
+    graph = Graph.complete(engine.size)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
+    state, _ = training.init()
+    state, block = training.advance(state, 1, rounds)
+    return state, block, training
+
+
+def quality(federation: Federation, block, graph: Graph):
+    table = {"neighbours": graph.neighbours, "present": graph.present, "weights": block.weights}
+    return graph_quality(table, true_groups(federation.groups, federation.label_counts()))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    federation = Groups(groups=5)(Digits().load(), 20, 0)
+    return federation, Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def planted():
+    federation = Natural()(PlantedGroups(groups=4, clients=16).load(), None, 0)
+    return federation, Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
+
+
+@pytest.mark.parametrize("method", [ScoolSBM(**SETTINGS), ScoolAttention(**SETTINGS)], ids=["sbm", "attention"])
+@pytest.mark.parametrize("data", ["digits", "planted"])
+def test_planted_groups_are_recovered_by_round_ten(request, method, data):
+    federation, engine = request.getfixturevalue(data)
+    for seed in range(5):
+        _, block, training = learn(engine, method, 10, seed)
+        found = quality(federation, block, training.graph)
+        assert found["graph_auroc"] >= 0.99
+        assert found["graph_ari"] >= 0.95
+
+
+@pytest.mark.parametrize("method", [ScoolSBM(**SETTINGS), ScoolAttention(**SETTINGS)], ids=["sbm", "attention"])
+def test_equal_label_sets_get_five_times_the_weight_of_disjoint_ones(method):
+    federation = Classes(classes=2)(Digits().load(), 20, 0)
+    engine = Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
+    _, block, training = learn(engine, method, 10)
+    sets = federation.label_counts() > 0
+    common = (sets[:, None, :] & sets[None, :, :]).sum(2)
+    by_slot = np.take_along_axis(common, training.graph.neighbours, 1)
+    assert (by_slot == 2).any()
+    assert (by_slot == 0).any()
+    assert block.weights[by_slot == 2].mean() >= 5 * block.weights[by_slot == 0].mean()
+
+
+def test_mixed_memberships_recover_groups_too(planted):
+    federation, engine = planted
+    _, block, training = learn(engine, ScoolMMSBM(**SETTINGS), 10)
+    assert quality(federation, block, training.graph)["graph_auroc"] >= 0.99
+
+
+def test_m_step_by_hand():
+    """Two clients, theta = (1, 2), pseudo-gradients (0.5, -1); w_01 = 0.25, w_10 = 0.5, own weights 0.75 and 0.5."""
+    graph = Graph.complete(2)
+    peers = LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, np.zeros((2, 1)))), Plan("exact"))
+    before, pseudo = jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [-1.0]])
+    moved = m_step(peers, before, pseudo, jnp.array([[0.25], [0.5]]), jnp.array([0.75, 0.5]))
+    # client 0: 1 - (0.75 * 0.5 + 0.25 * -1) = 0.875; client 1: 2 - (0.5 * -1 + 0.5 * 0.5) = 2.25
+    np.testing.assert_allclose(moved, [[0.875], [2.25]], rtol=1e-6)
+
+
+def test_general_m_step_with_a_dirac_prior_is_d_psgd():
+    """No weight on the others' data and a Gaussian tie W between neighbours: x <- W x - eta g(x)."""
+    federation = Classes(classes=3)(Digits().load(), 6, 0)
+    task = Task.of(federation, Linear())
+    engine = Engine(task, federation, choose_device("cpu"), Plan("exact"))
+    graph = Ring().build(6, 0)
+    weights = metropolis(graph)[0]
+    gossip = GossipSGD(lr=0.1, batch_size=0, order="mix-and-step")
+    training = Training(engine, gossip, graph, weights, 0)
+    state, _ = training.init()
+    state, _ = training.advance(state, 1, 2)  # let the models differ first
+    start = jax.device_get(state)
+    after, _ = training.advance(state, 3, 1)
+    peers = LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, weights)), Plan("exact"))
+    data = jax.tree.map(jnp.asarray, federation.arrays())
+    alone = jax.vmap(lambda v, d: gossip.train(task, v, d, jax.random.key(0)).variables)(start.variables, data.train)
+    pseudo = jax.tree.map(jnp.subtract, start.variables.params, alone.params)
+    zero, one = jnp.zeros(weights.shape), jnp.ones(6)
+    moved = m_step(peers, start.variables.params, pseudo, zero, one, coupling=peers.weights)
+    for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(after.variables.params), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+def test_sparsification_keeps_the_heaviest_and_only_they_carry_messages(digits):
+    _, engine = digits
+    method = dataclasses.replace(ScoolAttention(**SETTINGS), sparsify_after=3, fraction=0.12)
+    graph = Graph.complete(20)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
+    state, _ = training.init()
+    assert training.rounds_to_stage(1, 10) == 3
+    state, _ = training.advance(state, 1, 3)
+    weights = np.asarray(state.weights)
+    state, news = training.next_stage(state, 3)
+    kept = training.graph
+    assert kept.degree.tolist() == [3] * 20  # ceil(0.12 * 20), itself not counted
+    for i in range(20):
+        heaviest = graph.neighbours[i][np.argsort(-weights[i], kind="stable")[:3]]
+        assert set(kept.neighbours[i].tolist()) == set(heaviest.tolist())
+    np.testing.assert_array_equal(
+        state.weights, np.take_along_axis(weights, kept.neighbours - (kept.neighbours > np.arange(20)[:, None]), 1)
+    )
+    assert news.up_messages.sum() == 20  # everyone says whom it keeps
+    _, block = training.advance(state, 4, 1)
+    # One answer and one pseudo-gradient from each kept neighbour.
+    assert block.traffic.heard_messages[0].tolist() == [[2, 2, 2]] * 20
+    assert block.traffic.told_messages[0].tolist() == [[1, 1, 1]] * 20
+
+
+def test_a_budget_always_leaves_one_neighbour(digits):
+    _, engine = digits
+    method = ScoolSBM(lr=0.1, fraction=0.001, sparsify_after=1)
+    state, _, training = learn(engine, method, 1)
+    training.next_stage(state, 1)
+    assert training.graph.degree.tolist() == [1] * 20
+
+
+def test_personal_layers_are_not_sent_and_not_mixed():
+    federation = Classes(classes=3)(Digits().load(), 6, 0)
+    sizes = {}
+    for personal in ((), ("layers.1",)):
+        task = Task.of(federation, Mlp(hidden=(8,)), personal=personal)
+        engine = Engine(task, federation, choose_device("cpu"))
+        _, block, _ = learn(engine, ScoolAttention(**SETTINGS), 1)
+        sizes[personal] = block.traffic.told_bytes.sum() / block.traffic.told_messages.sum()
+    assert sizes[()] - sizes["layers.1",] == 4 * (8 * 10 + 10)  # the last layer's floats
+
+
+def test_a_neighbour_whose_loss_is_not_a_number_gets_no_weight():
+    federation = Classes(classes=3)(Digits().load(), 6, 0)
+    x = federation.train.x.copy()
+    x[2] = 1e30  # finite data on which every model's loss overflows
+    poisoned = dataclasses.replace(federation, train=federation.train._replace(x=x))
+    task = Task.of(poisoned, Mlp(hidden=(8,)))
+    engine = Engine(task, poisoned, choose_device("cpu"))
+    method = dataclasses.replace(ScoolSBM(**SETTINGS), lr=1e-30)
+    graph = Graph.complete(6)
+    training = Training(engine, method, graph, np.zeros((6, 5)), 0)
+    state, _ = training.init()
+    state, block = training.advance(state, 1, 1)
+    others = graph.neighbours == 2
+    assert np.isfinite(block.weights[graph.neighbours[:, 0] != 2]).all()
+    assert (np.nan_to_num(block.weights[others]) < 0.01).all()
+
+
+def test_exact_m_step_follows_the_weighted_gradient():
+    """One exact step equals the gradient of L_i + sum_j w_ij L_j at the same point, computed without the verbs."""
+    federation = Classes(classes=3)(Digits().load(), 4, 0)
+    task = Task.of(federation, Linear())
+    engine = Engine(task, federation, choose_device("cpu"), Plan("exact"))
+    method = ScoolSBM(lr=0.1, sparsify_after=0, m_step="exact", exact_steps=1, cross_batch=0)
+    graph = Graph.complete(4)
+    training = Training(engine, method, graph, np.zeros((4, 3)), 0)
+    state, _ = training.init()
+    before = jax.device_get(state.variables.params)
+    state, _ = training.advance(state, 1, 1)
+    data = federation.train
+
+    def loss(params, j):
+        n = int(data.count[j])
+        return task.loss(params, (), jnp.asarray(data.x[j, :n]), jnp.asarray(data.y[j, :n]), jnp.ones(n, bool))[0]
+
+    for i in range(4):
+        mine = jax.tree.map(lambda a: jnp.asarray(a[i]), before)  # noqa: B023
+        weights = np.asarray(state.weights)[i]
+        slope = jax.grad(
+            lambda p: loss(p, i) + sum(float(w) * loss(p, int(j)) for w, j in zip(weights, graph.neighbours[i]))  # noqa: B023, B905
+        )(mine)
+        expected = jax.tree.map(lambda p, g: p - 0.1 / (1 + weights.sum()) * g, mine, slope)  # noqa: B023
+        for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(state.variables.params), strict=True):
+            np.testing.assert_allclose(a, np.asarray(b)[i], atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"temperature": 0.0}, "temperature must be greater than 0"),
+        ({"fraction": 0.0}, "fraction must be greater than 0"),
+    ],
+)
+def test_bad_settings(settings, words):
+    with pytest.raises(CoterieError, match=words):
+        ScoolSBM(**settings)
+
+
+def test_more_blocks_than_clients(digits):
+    _, engine = digits
+    with pytest.raises(CoterieError, match=r"method\.blocks is 21 but there are only 20 clients"):
+        learn(engine, ScoolSBM(blocks=21), 1)

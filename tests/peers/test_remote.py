@@ -1,0 +1,51 @@
+"""Every verb between two processes that talk through a pipe: the same bits, the same loss, the same bytes.
+
+The built-in methods use three of the verbs; the method of `verb_methods.py` uses all of them, inside a loop too, on a
+directed graph where some neighbours hear each other and some do not.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from coterie.graphs.graph import Graph
+from coterie.testing.contract import CHECKS, ROUNDS, Case
+from coterie.testing.two_processes import arrivals_of
+from support.verb_methods import EveryVerb
+
+GRAPH = Graph.from_edges([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6], [1, 4, 0, 1, 3, 6, 0, 2, 3, 4, 3], 7)
+USEFUL = sorted(set(CHECKS) - {"alone_without_others"})  # it is no training: nothing to compare with
+
+
+@pytest.fixture(scope="module")
+def case():
+    case = Case(EveryVerb)
+    case.graph, case.weights = GRAPH, GRAPH.row_weights
+    yield case
+    case.close()
+
+
+@pytest.mark.parametrize("check", USEFUL)
+def test_every_verb_keeps_the_contract(case, check):
+    CHECKS[check](case)
+
+
+def test_the_recorded_loss_touches_every_link(case):
+    """A tenth of about 300 messages is lost: edges, ways up and ways down, and more than once inside the loop."""
+    rounds = arrivals_of(case.halves(0.1), ROUNDS)[1:]
+    lost_edges = np.stack([~arrivals.edges & GRAPH.present for arrivals in rounds])
+    assert min(lost_edges.sum(), *(sum((~getattr(a, way)).sum() for a in rounds) for way in ("up", "down"))) > 0
+    # A round: mix, ask, ask, twice (push, swap, ask, mix, mean), centres in the second one only, share, mean.
+    assert lost_edges.shape[1] == 3 + 2 * 5 + 1 + 2
+    second_time = lost_edges[:, 8:12].sum()
+    assert second_time > 0
+
+
+def test_the_sum_of_push_survives_the_loss(case):
+    """What is lost stays with its sender: the masses of the seven clients sum to seven in a lossy run."""
+    first, *rest = arrivals_of(case.halves(0.1), ROUNDS)
+    stacked = jax.tree.map(lambda *parts: np.stack(parts), *rest)
+    training = case.training("exact")
+    state, _ = training.advance(training.init(first)[0], 1, ROUNDS, stacked)
+    assert not np.allclose(state.mass, 1)
+    np.testing.assert_allclose(np.sum(state.mass), 7, rtol=1e-6)

@@ -1,0 +1,181 @@
+"""`coterie reproduce clusters` at a small size, and the studies' data; the studies themselves where the data are."""
+
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import coterie
+from coterie.cli import app
+from coterie.data.studies import Chem97, Donors, InstEval, MathAchieve, Rows
+from coterie.errors import CoterieError
+from coterie.reproduce.clusters.studies import METHODS, hold_out, run_study, summarise_study
+from coterie.reproduce.clusters.table1 import summarise_table1, table1
+
+
+def real(test):
+    """Mark a test that needs the real tables."""
+    absent = not os.environ.get("COTERIE_DATA")
+    return pytest.mark.data(pytest.mark.skipif(absent, reason="COTERIE_DATA is not set")(test))
+
+
+def school_rows(kind="regression", seed=0):
+    """Draw 24 schools in 4 districts, the last with too few rows to be scored."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(24), [15] * 23 + [4])
+    x = rng.normal(size=(len(group), 2))
+    own = rng.normal(scale=1.5, size=24)
+    y = x @ [1.0, -0.5] + own[group] + rng.normal(size=len(group))
+    target = y if kind == "regression" else (y > 0).astype(int)
+    return Rows(pd.DataFrame(x, columns=["a", "b"]), target, group, group % 4)
+
+
+def test_a_fifth_of_every_group_is_held_out_and_small_groups_are_trained_on_only():
+    group = np.random.default_rng(1).permutation(np.repeat([7, 3, 9, 4], [4, 5, 14, 20]))
+    held = hold_out(group, np.random.default_rng(0))
+    assert {label: int(held[group == label].sum()) for label in (7, 3, 9, 4)} == {7: 0, 3: 1, 9: 2, 4: 4}
+    assert (held != hold_out(group, np.random.default_rng(1))).any()
+
+
+def test_errors_of_a_study_are_those_of_an_independent_computation():
+    rows = school_rows()
+    outcome = run_study("", seeds=1, rows=rows, kind="regression")
+    held = hold_out(rows.group, np.random.default_rng(0))
+    x = np.column_stack([np.ones(len(held)), rows.features])
+    everybody = np.linalg.lstsq(x[~held], rows.target[~held], rcond=None)[0]  # units do not matter to least squares
+    for method, coefficients in (("single model", None), ("locally trained", rows.group)):
+        found = {row["group"]: row["error"] for row in outcome.groups if row["method"] == method}
+        assert set(found) == set(range(23))
+        for label, error in found.items():
+            train, test = (rows.group == label) & ~held, (rows.group == label) & held
+            beta = everybody
+            if coefficients is not None:
+                beta = np.linalg.lstsq(x[train], rows.target[train], rcond=None)[0]
+            expected = np.sqrt(np.mean((rows.target[test] - x[test] @ beta) ** 2))
+            assert error == pytest.approx(expected, rel=1e-9)
+    summary = {row["method"]: row for row in summarise_study(outcome)}
+    single = [row["error"] for row in outcome.groups if row["method"] == "single model"]
+    quartiles = [summary["single model"][key] for key in ("lower_quartile", "median", "upper_quartile")]
+    np.testing.assert_allclose(quartiles, np.percentile(single, [25, 50, 75]))
+    assert summary["single model"]["max"] == max(single)
+    assert summary["single model"]["gain"] == pytest.approx(np.mean(single) - summary["ours"]["mean"])
+    assert summary["ours"]["mean"] < min(summary["single model"]["mean"], summary["locally trained"]["mean"])
+
+
+@pytest.mark.filterwarnings("ignore::coterie.estimators.SeparationWarning")
+def test_two_classes_are_scored_by_log_loss_and_auc():
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    from coterie.estimators import PooledLogisticRegression
+
+    rows = school_rows("classification")
+    outcome = run_study("", seeds=1, rows=rows, kind="classification")
+    held = hold_out(rows.group, np.random.default_rng(0))
+    model = PooledLogisticRegression().fit(rows.features[~held], rows.target[~held])
+    probability = model.predict_proba(rows.features[held])[:, 1]
+    found = next(row for row in outcome.overall if row["method"] == "single model")
+    assert found["log_loss"] == pytest.approx(log_loss(rows.target[held], probability), rel=1e-6)
+    assert found["auc"] == pytest.approx(roc_auc_score(rows.target[held], probability))
+    assert {row["method"] for row in outcome.overall} == set(METHODS)
+
+
+def test_table_1_at_a_small_size():
+    rows = table1(seeds=2, sizes=(3, 30), clusters=6, clients=6, dimension=4)
+    summary = {(row["m"], row["method"]): row for row in summarise_table1(rows)}
+    for m in (3, 30):
+        held = [row["mean"] for row in rows if row["m"] == m and row["method"] == "ours"]
+        assert summary[m, "ours"]["mean"] == pytest.approx(np.mean(held))
+        assert summary[m, "ours"]["mean"] < summary[m, "locally trained"]["mean"] < summary[m, "single model"]["mean"]
+    # With 30 samples least squares has E|error|^2 = 4 / (30 - 4 - 1): close to its mean over 72 clients.
+    assert summary[30, "locally trained"]["mean"] == pytest.approx(np.sqrt(4 / 25), rel=0.15)
+
+
+def test_the_command_prints_the_papers_figures_and_writes_files(tmp_path):
+    words = ["reproduce", "clusters", "--study", "table1", "--seeds", "1", "--sizes", "10", "--out", str(tmp_path)]
+    outcome = CliRunner().invoke(app, words)
+    assert outcome.exit_code == 0, outcome.output
+    for text in ("Table 1", "locally trained", "8.676", "single cluster", "1 of 1: table 1"):
+        assert text in outcome.output
+    figures = json.loads((tmp_path / "figures.json").read_text())["table1"]
+    ours = next(row for row in figures if row["method"] == "ours")
+    assert abs(ours["mean"] - 3.393) < 0.15  # the population value, and 4 standard deviations of a run's mean
+    frame = pd.read_csv(tmp_path / "table1.csv")
+    assert frame.groupby("method")["mean"].mean()["ours"] == pytest.approx(ours["mean"])
+    assert "plotly" in (tmp_path / "clusters.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--study", "donor"], "donors"),
+        (["--study", "table1", "--sizes", "1,x"], "--sizes"),
+        (["--study", "chem97"], "mlmRev_Chem97.csv is not here: put that table"),
+    ],
+)
+def test_mistakes_are_one_sentence(more, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    outcome = CliRunner().invoke(app, ["reproduce", "clusters", *more, "--out", str(tmp_path / "out")])
+    assert outcome.exit_code == 2
+    assert words in outcome.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_are_read_from_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    (tmp_path / "tabular").mkdir()
+    pupils = {"lea": [1, 1, 2], "school": [1, 1, 2], "score": [4, 10, 6], "gender": ["F", "M", "F"]}
+    pupils |= {"age": [3, -3, 0], "gcsecnt": [0.3, 1.3, -0.4]}
+    pd.DataFrame(pupils).to_csv(tmp_path / "tabular" / "mlmRev_Chem97.csv", index=False)
+    rows = Chem97().rows()
+    assert rows.features["female"].tolist() == [1, 0, 1]
+    assert (rows.group.tolist(), rows.district.tolist()) == ([1, 1, 2], [1, 1, 2])
+    samples = Chem97().load()
+    assert samples.group == {"1": 0, "2": 1}
+    np.testing.assert_allclose(samples.x.mean(axis=0), 0, atol=1e-6)
+    pd.DataFrame(pupils).drop(columns="age").to_csv(tmp_path / "tabular" / "mlmRev_Chem97.csv", index=False)
+    with pytest.raises(CoterieError, match="no column 'age'"):
+        Chem97().rows()
+
+
+def test_areas_are_rows_with_the_same_census_values_in_bands_of_equal_size(tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    incomes = [10, 20, 30, 40]  # four areas of 2 rows, one row of a fifth, one row without census values
+    table = pd.DataFrame({"median_hhincome": [*np.repeat(incomes, 2), 50, np.nan]})
+    for column in ("pwhite", "pblack", "page18_39", "ave_hh_sz", "powner", "psch_atlstba", "pop_propurban"):
+        table[column] = 0.5
+    table = table.assign(mrm2=1.0, freq=3, out_gavedum=0)
+    table.to_csv(tmp_path / "karlan_list_2007.csv", index=False)
+    rows = Donors(at_least=2, bands=2).rows()
+    assert rows.district.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert len(np.unique(rows.group)) == 4
+    np.testing.assert_allclose(rows.features, [[np.log(2), np.log(4)]] * 8)
+
+
+@real
+@pytest.mark.parametrize(
+    ("study", "rows", "groups", "districts"),
+    [(Chem97, 31022, 2410, 131), (MathAchieve, 7185, 160, 2), (InstEval, 73421, 1128, 14), (Donors, 34045, 2976, 5)],
+)
+def test_the_studies_have_the_known_sizes(study, rows, groups, districts):
+    held = study().rows()
+    assert len(held.features) == len(held.target) == rows
+    assert len(np.unique(held.group)) == groups
+    assert len(np.unique(held.district)) == districts
+    assert len(study().load().group) == groups
+
+
+@real
+@pytest.mark.parametrize("name", ["chem97", "mathachieve", "insteval"])
+def test_borrowing_strength_beats_alone_and_one_for_all(name):
+    summary = {row["method"]: row["mean"] for row in summarise_study(run_study(name, seeds=1))}
+    assert summary["ours"] < min(summary["locally trained"], summary["single model"])
+
+
+@real
+def test_schools_are_clients_in_known_groups():
+    held = coterie.load("math-achieve")
+    assert len(held) == 160
+    assert np.bincount(held.groups).tolist() == [70, 90]

@@ -1,0 +1,74 @@
+"""Every method keeps the contract: one row a method, one column a check."""
+
+import os
+
+import pytest
+
+from coterie.testing.contract import CHECKS, Case
+from coterie.testing.two_processes import Partner
+
+# One row a method, with the settings that ask most of it. What is compared compiles a dozen programs a row, so the
+# methods below that share the skeleton of one above run with COTERIE_FULL=1 only, as `make soak` does.
+METHODS = [
+    ("local", {"momentum": 0.9, "epochs": 2}),
+    ("fedavg", {"steps": 3, "weight_decay": 0.01}),
+    ("fedavg-finetuned", {"finetune_epochs": 2}),
+    ("ditto", {"tie": 0.5}),
+    ("l2gd", {"p": 0.4, "iterations": 2}),
+    ("async-al2sgd+", {"p_between": 0.3, "p_within": 0.4, "refresh": 0.5, "iterations": 2}),
+    ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),
+    ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),
+    ("pdbo-mtl", {"predictors": 2, "pushes": 2, "depth": 2, "gossip": 2}),
+    ("spd", {"decay": 0.5, "decay_after": 1}),
+    ("spdb", {"personal": ("bias",), "upper": "validation", "terms": 3, "personal_lr": 0.2}),
+    ("fedrep", {"personal": ("bias",), "participation": 0.5}),
+    ("component", {"personal": ("bias",), "steps": 2}),
+    ("network-lasso", {"form": "peers", "iterations": 3}),
+    ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}),
+    ("fomo", {}),
+    ("cga", {"momentum": 0.5, "steps": 2}),
+    ("meta-l2c", {}),
+]
+VARIANTS = [
+    ("pooled", {}),
+    ("fedprox", {"mu": 0.5}),
+    ("pfedme", {}),
+    ("async-l2gd", {"iterations": 3}),
+    ("d2", {"momentum": 0.5}),
+    ("gnsd", {"steps": 2}),
+    ("fedper", {"personal": ("bias",)}),
+    ("scool-sbm", {"sparsify_after": 2, "fraction": 0.3}),
+    ("scool-mmsbm", {"sparsify_after": 2, "fraction": 0.3}),
+    ("dada", {}),
+    ("pfedgraph", {}),
+    ("local", {}),
+    ("fedavg", {}),
+    ("gossip-sgd", {}),
+    ("sgp", {"order": "authors"}),
+    ("pdbo-mtl", {"predictors": 2, "pushes": 2, "depth": 2, "estimator": "hgp", "settle": 2}),
+    ("spdb", {"personal": ("bias",)}),
+    ("component", {"personal": ("bias",), "form": "peers"}),
+    ("network-lasso", {"path_factor": 0.5, "path_every": 2}),
+    ("scool-attention", {"own": "apart", "m_step_prior": 0.5, "sparsify_after": 0}),
+    ("scool-sbm", {"m_step": "exact", "exact_steps": 2, "sparsify_after": 0}),
+    ("cga", {}),
+]
+ROWS = METHODS + (VARIANTS if os.environ.get("COTERIE_FULL") else [])
+
+
+@pytest.fixture(scope="module")
+def partner():
+    partner = Partner()
+    yield partner
+    partner.close()
+
+
+@pytest.fixture(scope="module", params=ROWS, ids=lambda row: "-".join([row[0], *row[1]]))
+def case(request, partner):
+    name, settings = request.param
+    return Case(name, partner, **settings)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_contract(case, check):
+    CHECKS[check](case)
