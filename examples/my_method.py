@@ -12,13 +12,22 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie.data.clients import Clients, Split
-from coterie.learning.local_sgd import LocalSGD, Trained
-from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
-from coterie.numerics import tree
-from coterie.peers.base import Peers, blend
-from coterie.spec import param
+from coterie.extend import (
+    Clients,
+    Info,
+    LocalSGD,
+    Method,
+    Peers,
+    Split,
+    Task,
+    Topology,
+    Trained,
+    Variables,
+    blend,
+    method,
+    param,
+    tree,
+)
 
 
 class State(NamedTuple):
@@ -29,7 +38,7 @@ class State(NamedTuple):
 
 
 @method
-class MyMethod(LocalSGD):
+class MyMethod(LocalSGD, Method):
     """Train alone, then move towards the neighbours."""
 
     # Whom it talks to: "graph" (the neighbours of a graph), "hub" (everyone, through `peers.mean`) or "none".

@@ -10,12 +10,12 @@ from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Fitted, Info, Method, method
+from coterie.methods.base import Fitted, Info, Method, Solved, Topology, method
 from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
-from coterie.traced import at_round, changed, is_off, traced
+from coterie.traced import changed, is_off, traced
 
 __all__ = [
     "Clients",
@@ -30,11 +30,12 @@ __all__ = [
     "Method",
     "Peers",
     "Samples",
+    "Solved",
     "Split",
     "Task",
+    "Topology",
     "Trained",
     "Variables",
-    "at_round",
     "blend",
     "changed",
     "is_off",

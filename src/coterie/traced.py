@@ -12,7 +12,7 @@ import jax
 
 from coterie.spec import spec
 
-__all__ = ["at_round", "changed", "is_off", "traced"]
+__all__ = ["changed", "is_off", "traced"]
 
 T = TypeVar("T")
 
@@ -20,11 +20,6 @@ T = TypeVar("T")
 def is_off(value: Any) -> bool:
     """Whether a setting is absent: zeros are never traced, so this can be asked while tracing."""
     return isinstance(value, int | float) and value == 0
-
-
-def at_round(value: T, number: Any) -> T:
-    """Return a method or a codec as it is in round `number`, counted from 1: some settings may be annealed."""
-    return value.at_round(number) if hasattr(value, "at_round") else value
 
 
 def changed(value: T, **fields: Any) -> T:

@@ -1,7 +1,6 @@
 """Clusters read from weights, and runs that go along a path: when they evaluate, what they keep, what a user sees."""
 
 import dataclasses
-from typing import ClassVar
 
 import networkx as nx
 import numpy as np
@@ -47,7 +46,9 @@ def test_clusters_are_connected_components(data):
 class AlongAPath(Scripted):
     """Gives a model after every second round."""
 
-    rounds_per_model: ClassVar[int] = 2
+    @property
+    def rounds_per_model(self):
+        return 2
 
 
 def test_a_path_is_evaluated_at_its_models_and_the_best_is_kept(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 
 from coterie.data.clients import Federation, stack
 from coterie.learning.task import Variables
-from coterie.methods.base import Info, method
+from coterie.methods.base import Info, Method, method
 
 CLIENTS = 3
 LABELS = {"train": [0, 1, 2, 0], "validation": [0, 0, 0, 1], "test": [0, 1, 1, 2]}
@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 
 @method
-class Scripted:
+class Scripted(Method):
     """In round r every client predicts class `script[r - 1]`, with a bias of r; in round `bad_...` client 1 breaks."""
 
     topology: ClassVar[Any] = "none"

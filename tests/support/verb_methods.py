@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from coterie.learning.task import Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.models.linear import LinearNetwork
 from coterie.numerics import tree
 from coterie.peers.base import blend
@@ -20,7 +20,7 @@ class State(NamedTuple):
 
 
 @method
-class EveryVerb:
+class EveryVerb(Method):
     """Every verb moves the model a little, and what one verb brings goes into the next; most run in a loop too."""
 
     topology: ClassVar[Topology] = "graph"

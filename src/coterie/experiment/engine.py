@@ -19,7 +19,7 @@ from coterie.experiment.device import Device
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import BATCH, evaluate
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, adapted, at_round, stage_ends
+from coterie.methods.base import Info, Method
 from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.coding import Coder
 from coterie.peers.local import LocalPeers, Plan
@@ -126,7 +126,7 @@ class Training:
         ids: np.ndarray | None = None,
         codec: Any = None,
     ):
-        self.engine, self.task, self.method, self.codec = engine, adapted(method, engine.task), method, codec
+        self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._use(graph, weights)
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
@@ -178,12 +178,12 @@ class Training:
         codec: Any,
     ) -> tuple[Any, tuple[Info, Traffic]]:
         """Trace one round; returns the state after it, what a person wants to see of it, and what it sent."""
-        now, round_key = at_round(method, number), jax.random.fold_in(key, number)
+        now, round_key = method.at_round(number), jax.random.fold_in(key, number)
         if codec is None:
             peers = LocalPeers(tables, self.engine.plan, arrivals)
             state, info = now.round(self.task, state, peers, clients, round_key)
             return state, (info, peers.traffic())
-        coder = Coder(at_round(codec, number), round_key, state.memory)
+        coder = Coder(codec.at_round(number), round_key, state.memory)
         peers = LocalPeers(tables, self.engine.plan, arrivals, coder)
         inner, info = now.round(self.task, state.method, peers, clients, round_key)
         return Coded(inner, peers.memory), (info, peers.traffic())
@@ -206,7 +206,7 @@ class Training:
 
     def rounds_to_stage(self, first: int, rounds: int) -> int:
         """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
-        ends = [end for end in stage_ends(self.method) if first <= end < first + rounds]
+        ends = [end for end in self.method.stages() if first <= end < first + rounds]
         return min(ends) - first + 1 if ends else rounds
 
     def next_stage(self, state: Any, number: int) -> tuple[Any, Traffic | None]:
@@ -215,7 +215,7 @@ class Training:
         Everyone learns by `share` who keeps whom, since a kept graph is not symmetric and listeners must know.
         Returns the state for the new tables, and what the news cost (None if the stage goes on).
         """
-        if number not in stage_ends(self.method):
+        if number not in self.method.stages():
             return state, None
 
         def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
@@ -226,7 +226,7 @@ class Training:
         kept, traffic = self._call(program, ("keep", number), self.inner(state))
         graph, slots = self.graph.keep(np.asarray(kept))
         rows = slots if self._ids is None else slots[self._ids]
-        narrow = self.method.narrow(self.inner(state), slot_taker(rows))  # type: ignore[attr-defined]
+        narrow = self.method.narrow(self.inner(state), slot_taker(rows))
         self._use(graph, np.zeros(graph.neighbours.shape))
         state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
         return self.engine.place(state), jax.tree.map(lambda a: a[None], on_host(traffic))
@@ -260,9 +260,8 @@ class Training:
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""
         models = method.models(state)
-        if not hasattr(method, "finetune"):
-            return models, None
-        return method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number)), models
+        tuned = method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number))
+        return (models, None) if tuned is None else (tuned, models)
 
     def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
         return self.engine.call(

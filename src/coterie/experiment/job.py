@@ -21,7 +21,7 @@ from coterie.graphs.measured import MeasuredGraph
 from coterie.graphs.mixing import laplacian, lazy_metropolis, metropolis, stabilised
 from coterie.graphs.topologies import Auto
 from coterie.learning.task import Task
-from coterie.methods.base import adapted
+from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
 from coterie.models.augment import Augment
 from coterie.spec import build, to_dict
@@ -41,7 +41,7 @@ class Job:
 
     federation: Federation
     task: Task
-    method: Any
+    method: Method
     graph: Graph
     weights: np.ndarray
     settings: RunSettings
@@ -54,7 +54,7 @@ class Job:
         """Make a job of an experiment: load its data (unless given), build its model and its graph."""
         federation = federation or load_federation(experiment)
         task = task or make_task(experiment, federation)
-        _check(experiment.method.spec, task, federation)
+        experiment.method.spec.check(task, federation)
         method = experiment.method.spec
         measured = measure_graph(method, experiment.graph, federation, task)
         graph, weights = make_graph(method, experiment.graph, len(federation), measured)
@@ -89,7 +89,7 @@ class Job:
             ModelSettings, {"personal": list(personal), "members": members, "input_affine": input_affine}, "model"
         )
         task = _task(federation, model_spec, common, augment, chosen)
-        _check(method_spec, task, federation)
+        method_spec.check(task, federation)
         measured = measure_graph(method_spec, part, federation, task)
         table, weights = make_graph(method_spec, part, len(federation), measured)
         config = {
@@ -148,7 +148,7 @@ def _transformed(federation: Federation, model: Any) -> Callable[[jax.Array], An
     return affine_input((lambda key: model) if is_instance else model, shape)
 
 
-def measure_graph(method: Any, part: Any, federation: Federation, task: Task) -> MeasuredGraph | None:
+def measure_graph(method: Method, part: Any, federation: Federation, task: Task) -> MeasuredGraph | None:
     """Make the graph a method needs where it is made from the clients' data (`build_from`); None for any other."""
     if method.topology != "graph" or isinstance(part, Graph):
         return None
@@ -156,17 +156,19 @@ def measure_graph(method: Any, part: Any, federation: Federation, task: Task) ->
     if not hasattr(suited, "build_from"):
         return None
     with precision(np.dtype(task.dtype).name):
-        return suited.build_from(federation, part.common.seed, task=adapted(method, task))
+        return suited.build_from(federation, part.common.seed, task=method.adapt(task))
 
 
-def _suited(method: Any, part: Any) -> Any:
+def _suited(method: Method, part: Any) -> Any:
     """Return the spec of a graph; "auto" is what suits the method."""
     if not isinstance(part.spec, Auto):
         return part.spec
-    return registry.load("graphs", getattr(method, "default_graph", "exponential"))()
+    return registry.load("graphs", method.default_graph)()
 
 
-def make_graph(method: Any, part: Any, clients: int, measured: MeasuredGraph | None = None) -> tuple[Graph, np.ndarray]:
+def make_graph(
+    method: Method, part: Any, clients: int, measured: MeasuredGraph | None = None
+) -> tuple[Graph, np.ndarray]:
     """Build the graph a method needs, and its mixing weights; methods without neighbours get an empty one."""
     if method.topology != "graph":
         return Graph.empty(clients), np.zeros((clients, 0))
@@ -179,16 +181,16 @@ def make_graph(method: Any, part: Any, clients: int, measured: MeasuredGraph | N
     return graph, _weights(method, "auto" if isinstance(part, Graph) else part.common.weights, graph)
 
 
-def _weights(method: Any, rule: str, graph: Graph) -> np.ndarray:
+def _weights(method: Method, rule: str, graph: Graph) -> np.ndarray:
     """Return the mixing weights of a graph; refuse one that a method cannot run on."""
     name = _name_of("method", method)
     require_connected(graph, name)
-    if getattr(method, "mutual", False) and not graph.symmetric:
+    if method.mutual and not graph.symmetric:
         raise CoterieError(
             f"graph: {name} with these settings needs links in both directions between the same "
             "clients; choose such a graph, for example exponential"
         )
-    if getattr(method, "random_links", False):  # what is pushed is weighed by its sender: any direction will do
+    if method.random_links:  # what is pushed is weighed by its sender: any direction will do
         return np.zeros(graph.present.shape)
     if not graph.certain:
         raise CoterieError(
@@ -198,10 +200,10 @@ def _weights(method: Any, rule: str, graph: Graph) -> np.ndarray:
     return _stable(method, rule, graph)
 
 
-def _stable(method: Any, rule: str, graph: Graph) -> np.ndarray:
+def _stable(method: Method, rule: str, graph: Graph) -> np.ndarray:
     """Return the weights of a rule, made lazy (with a warning) where the method would diverge with them."""
-    weights = MIXING[getattr(method, "default_weights", "metropolis") if rule == "auto" else rule](graph)
-    wanted = getattr(method, "stability", None)
+    weights = MIXING[method.default_weights if rule == "auto" else rule](graph)
+    wanted = method.stability
     if wanted is None:
         return weights[0]
     stable, smallest = stabilised(weights[0], weights[1], graph, wanted)
@@ -217,12 +219,6 @@ def _stable(method: Any, rule: str, graph: Graph) -> np.ndarray:
     return stable[0]
 
 
-def _check(method: Any, task: Task, federation: Federation) -> None:
-    """Let a method refuse a task or data it cannot work with, before anything is compiled."""
-    if hasattr(method, "check"):
-        method.check(task, federation)
-
-
 def precision(name: str) -> contextlib.AbstractContextManager:
     """Return the scope in which arrays keep the asked precision."""
     return jax.enable_x64(True) if name == "float64" else contextlib.nullcontext()
@@ -236,13 +232,8 @@ def _refuse_misfits(federation: Any, model: Any, method: Any) -> None:
     fits = callable(model) or hasattr(model, "build") or isinstance(model, tuple | eqx.Module)
     if not isinstance(model, str) and (not fits or (isinstance(model, type) and hasattr(model, "build"))):
         raise CoterieError(f"model must be a name, a configured model, a module or a function of a key, not {model!r}")
-    if not isinstance(method, str) and (isinstance(method, type) or not _is_method(method)):
+    if not isinstance(method, str) and not isinstance(method, Method):
         raise CoterieError(f"method must be a name or a configured method such as Ditto(lr=0.1), not {method!r}")
-
-
-def _is_method(value: Any) -> bool:
-    """Whether this is trained in rounds, or solved at once (`coterie.experiment.solving`)."""
-    return hasattr(value, "round") or (hasattr(value, "fit") and hasattr(value, "models"))
 
 
 def _graph_part(graph: Any) -> Any:
@@ -267,11 +258,11 @@ def _codec_part(codec: Any) -> Part:
     return Part(_name_of("codec", codec), codec)
 
 
-def _codec(codec: Any, method: Any, name: str) -> Any:
+def _codec(codec: Any, method: Method, name: str) -> Any:
     """Return the codec of a run; None where messages are sent as they are."""
     if name == SECTIONS["codec"][1] or method.topology == "none":
         return None
-    if hasattr(method, "fit"):
+    if isinstance(method, Solved):
         solved = _name_of("method", method)
         warnings.warn(
             f"codec {name} changes nothing for {solved}: what it sends is small and must be exact",

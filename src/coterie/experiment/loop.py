@@ -18,7 +18,7 @@ from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
 from coterie.graphs.measured import HubTraffic
 from coterie.graphs.quality import graph_quality, true_groups
-from coterie.methods.base import stage_ends
+from coterie.methods.base import Solved
 from coterie.peers.base import Traffic
 from coterie.peers.ledger import Ledger
 from coterie.storage import checkpoint
@@ -44,13 +44,13 @@ class Loop:
     def __init__(self, job: Job, engine: Engine, folder: RunFolder | None, progress: Progress):
         self.job, self.engine, self.folder, self.progress = job, engine, folder, progress
         self.validated = job.federation.validation.count > 0
-        self.staged = bool(stage_ends(job.method))
+        self.staged = bool(job.method.stages())
         self.groups = None  # a truth to compare a learned graph with
-        if getattr(job.method, "learns_weights", False):
+        if job.method.learns_weights:
             self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
-        self.per_model = getattr(job.method, "rounds_per_model", 0)  # of the models along a path
+        self.per_model = job.method.rounds_per_model  # of the models along a path
         self.keeps_best = self.validated.any() and (job.settings.patience > 0 or self.per_model > 0)
         if self.per_model and not self.keeps_best:
             warnings.warn(
@@ -59,7 +59,7 @@ class Loop:
                 CoterieWarning,
                 stacklevel=2,
             )
-        kind = Fitting if hasattr(job.method, "fit") else Training  # solved at once, or round after round
+        kind = Fitting if isinstance(job.method, Solved) else Training  # solved at once, or round after round
         self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed, codec=job.codec)
         self.ledger = Ledger(job.federation.names, job.graph.neighbours)
         self.totals = self.ledger.totals()

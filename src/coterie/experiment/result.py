@@ -149,7 +149,6 @@ class Result:
         """Build the task of a run that was read from its folder, which takes its data."""
         from coterie.experiment.config import Experiment
         from coterie.experiment.job import load_federation, make_task
-        from coterie.methods.base import adapted
 
         if self.config["data"]["name"] == "in-memory":
             raise CoterieError(
@@ -157,7 +156,7 @@ class Result:
                 f"out={str(self.folder)!r} to get at its models"
             )
         experiment = Experiment.from_dict(self.config)
-        return adapted(experiment.method.spec, make_task(experiment, load_federation(experiment)))
+        return experiment.method.spec.adapt(make_task(experiment, load_federation(experiment)))
 
     def weights(self, round: int | None = None) -> np.ndarray:
         """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""

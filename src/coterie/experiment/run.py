@@ -13,7 +13,6 @@ from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.result import Result
 from coterie.graphs.measured import MeasuredGraph
-from coterie.methods.base import adapted
 from coterie.models.augment import Augment
 
 __all__ = ["Job", "Progress", "execute", "resume", "run"]
@@ -108,7 +107,7 @@ def execute(
                 if job.measured is not None:  # a run goes on with the graph it began with, on whatever machine
                     job = job.on(MeasuredGraph.of(folder.network(job.measured.arrays())))
                 return _train(job, folder, device, progress, engine)
-    return Result.read(folder.path, adapted(job.method, job.task))
+    return Result.read(folder.path, job.method.adapt(job.task))
 
 
 def _train(

@@ -15,7 +15,7 @@ from coterie.data.clients import Clients, Split
 from coterie.experiment.engine import Rounds, Training
 from coterie.learning.evaluate import client_metrics
 from coterie.learning.task import Variables
-from coterie.methods.base import Method
+from coterie.methods.base import Method, Solved
 from coterie.peers.base import Arrivals, Traffic
 from coterie.peers.local import LocalPeers
 from coterie.peers.records import nothing_sent, on_host
@@ -36,7 +36,8 @@ class Fitting(Training):
         """Solve, if round 1 is among the rounds `first`, ..., `first + rounds - 1`."""
         sent = self._sent(rounds)
         if first == 1:
-            fitted = self.method.fit(self.task, jax.device_get(self.engine.clients))  # type: ignore[attr-defined]
+            assert isinstance(self.method, Solved)
+            fitted = self.method.fit(self.task, jax.device_get(self.engine.clients))
             for link, size in (("up", fitted.bytes_up), ("down", fitted.bytes_down)):
                 getattr(sent, f"{link}_messages")[0] = fitted.messages
                 getattr(sent, f"{link}_bytes")[0] = size

@@ -5,6 +5,7 @@ in batches of at most 10 make 7 steps of 8 or 9 (six tens and a noisy pair would
 `steps` counts minibatches drawn with replacement instead.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +19,7 @@ from coterie.learning.task import Task, Variables
 from coterie.spec import param, spec
 from coterie.traced import changed, is_off
 
-__all__ = ["LocalSGD", "Trained", "changed"]
+__all__ = ["LocalSGD", "Trained"]
 
 
 class Trained(NamedTuple):
@@ -53,6 +54,10 @@ class LocalSGD:
     def scaled(self, factor: Any) -> Self:
         """Return the method with its learning rate times a factor, which may be traced."""
         return changed(self, lr=self.lr * factor)
+
+    def plain(self) -> Self:
+        """Return the settings under which a round is one step of full-batch gradient descent."""
+        return dataclasses.replace(self, batch_size=0, epochs=1, steps=0, momentum=0.0, weight_decay=0.0, decay=0.0)
 
     def optimiser(self) -> optax.GradientTransformation:
         """Return SGD with the given momentum and weight decay; what is switched off costs nothing."""

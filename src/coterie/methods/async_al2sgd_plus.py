@@ -11,20 +11,21 @@ Linear convergence to the minimiser needs convex losses and a mu > 0; on a netwo
 augmented: an anchor's gradient is one of fixed data.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.base import Info, Topology, method
 from coterie.methods.shared.known_clusters import KnownClusters, Meetings, Theory, count, start_counting, throw
 from coterie.methods.shared.tied import Auto, at_home, chosen, combine, is_auto
 from coterie.numerics import tree
 from coterie.numerics.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import changed, is_off
 
 __all__ = ["AsyncAL2SGDPlus"]
 
@@ -76,6 +77,10 @@ class AsyncAL2SGDPlus(KnownClusters):
     acceleration: float | Auto = param(
         "auto", "weight of the momentum (their a_1, at most 1/2); 0 for none", at_least=0, at_most=0.5
     )
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), acceleration=0.0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model, which is everyone's mean."""

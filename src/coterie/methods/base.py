@@ -1,25 +1,41 @@
-"""What a method is: a frozen dataclass of hyper-parameters with three pure functions.
+"""What a method is: a frozen dataclass of hyper-parameters, class variables that describe it, and a few pure functions.
 
-    class Mine(LocalSGD):
+    @method
+    class Mine(LocalSGD, Method):
+        topology = "graph"
+
         def init(self, task, peers, clients, key) -> State
         def round(self, task, state, peers, clients, key) -> tuple[State, Info]
         def models(self, state) -> Variables          # [C, ...]: the personal model of each client
 
-Every array has the clients that live here as its first axis. The real-valued hyper-parameters are traced, so that
-another learning rate needs no new compilation; one that is exactly zero is switched off and costs nothing.
+Every array has the clients that live here as its first axis. Real-valued hyper-parameters are traced, so another
+learning rate needs no new compilation; one that is exactly zero is switched off and costs nothing.
+`docs/extend/method.md` documents the whole interface.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+import abc
+import difflib
+import typing
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import jax
+import jax.numpy as jnp
 
-from coterie.data.clients import Clients
-from coterie.learning.task import Variables
-from coterie.traced import at_round, is_off, traced
+from coterie.data.clients import Clients, Federation
+from coterie.errors import CoterieError
+from coterie.graphs.mixing import Rule
+from coterie.learning.task import Task, Variables
+from coterie.numerics import tree
+from coterie.peers.base import Peers
+from coterie.spec import nearest
+from coterie.traced import traced
 
-__all__ = ["Fitted", "Info", "Method", "adapted", "at_round", "is_off", "method", "stage_ends"]
+__all__ = ["Fitted", "Info", "Method", "Role", "Solved", "Topology", "method"]
 
 Topology = Literal["none", "hub", "graph"]
+Role = Literal["alone", "ceiling", "cooperates"]
+T = TypeVar("T")
 
 
 class Info(NamedTuple):
@@ -27,41 +43,142 @@ class Info(NamedTuple):
 
     loss: jax.Array  # [C] mean training loss over the local steps
     weights: Any = None  # [C, D] the weight given to each slot, where the method has any
-    counts: Any = None  # name -> [C] what the method counts beside bytes, from the start; columns of the metrics
+    counts: Any = None  # name -> [C] totals since the start that the method counts; columns of the metrics
+
+
+class Method(abc.ABC):
+    """The interface of every method; `check_method` tests what a type cannot express.
+
+    Class variables describe the method to the run. Only `topology` has no default.
+    """
+
+    topology: ClassVar[Topology]  # whom it talks to: nobody, a hub, or the neighbours in a graph
+    role: ClassVar[Role] = "cooperates"  # in a comparison: the baseline, the ceiling, or a candidate
+    uses_hub: ClassVar[bool] = False  # a graph method that also needs a hub
+    default_graph: ClassVar[str] = "exponential"  # what `graph = "auto"` means
+    default_weights: ClassVar[str] = "metropolis"  # what `graph.weights = "auto"` means
+    stability: ClassVar[Rule | None] = None  # the eigenvalues of the mixing weights it is stable for; None: any
+    learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate, so its graph is scored
+    random_links: ClassVar[bool] = False  # it runs on directed links that come and go
+    in_turns: ClassVar[bool] = False  # it steps on the personal layers first, then on the shared ones
+
+    @abc.abstractmethod
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> Any:
+        """Return the state before the first round."""
+
+    @abc.abstractmethod
+    def round(self, task: Task, state: Any, peers: Peers, clients: Clients, key: jax.Array) -> tuple[Any, Info]:
+        """Advance one communication round."""
+
+    @abc.abstractmethod
+    def models(self, state: Any) -> Variables:
+        """Return each client's personal model."""
+
+    # -- before the run -----------------------------------------------------------------------------------------
+
+    def adapt(self, task: Task) -> Task:
+        """Return the task that clients learn with this method, for example an ensemble of the given one."""
+        return task
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Raise `CoterieError` for a task or data this method cannot work with, before anything is compiled."""
+        return
+
+    @property
+    def mutual(self) -> bool:
+        """Whether every client must be heard by exactly those it hears."""
+        return False
+
+    @property
+    def rounds_per_model(self) -> int:
+        """Rounds per model for a method that produces a path of models; 0: it produces one."""
+        return 0
+
+    # -- during the run -----------------------------------------------------------------------------------------
+
+    def at_round(self, number: jax.Array | int) -> Self:
+        """Return the method with its settings in round `number`, counted from 1: some may be annealed."""
+        return self
+
+    def finetune(self, task: Task, state: Any, peers: Peers, clients: Clients, key: jax.Array) -> Variables | None:
+        """Return the models after fine-tuning, which are then evaluated; None: this method does not fine-tune."""
+        return None
+
+    def stages(self) -> tuple[int, ...]:
+        """Return the rounds after which the graph changes."""
+        return ()
+
+    def keep(self, state: Any, present: jax.Array, clients: int) -> jax.Array:
+        """Return which slots `[C, D]` stay when a stage ends."""
+        return present
+
+    def narrow(self, state: Any, take: Callable[[jax.Array], jax.Array]) -> Any:
+        """Return the state on the new graph: pass every array over slots `[C, D, ...]` through `take`."""
+        return state
+
+    # -- for the contract ---------------------------------------------------------------------------------------
+
+    def plain(self) -> Self:
+        """Return the method with the settings under which a client alone does full-batch gradient descent."""
+        return self
 
 
 class Fitted(NamedTuple):
-    """What such a method returns: a model for each client, and what each of them sent to the hub and got from it."""
+    """What a solved method returns: a model per client, and what each client exchanged with the hub."""
 
     models: Variables  # [K, ...]
-    messages: int = 0  # each way
-    bytes_up: int = 0  # in all messages together, headers included
+    messages: int = 0  # in each direction
+    bytes_up: int = 0  # of all messages together, headers included
     bytes_down: int = 0
 
 
-class Method(Protocol):
-    """The contract every method keeps; `check_method` tests it."""
+class Solved(Method):
+    """A method that is solved at once, not trained in rounds (abstract): `fit` runs in round 1, outside the program."""
 
-    topology: ClassVar[Topology]  # whom it talks to: nobody, a hub (`mean`), or the neighbours of a graph
+    @abc.abstractmethod
+    def fit(self, task: Task, clients: Clients) -> Fitted:
+        """Return the solution for all clients, computed on the host."""
 
-    def init(self, task: Any, peers: Any, clients: Clients, key: jax.Array) -> Any:
-        """Return the state before the first round."""
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> Variables:
+        """Return fresh models, which stand in until the problem is solved."""
+        return tree.broadcast(task.init(key), peers.ids.shape[0])
 
-    def round(self, task: Any, state: Any, peers: Any, clients: Clients, key: jax.Array) -> tuple[Any, Info]:
-        """Advance one communication round."""
+    def round(self, task: Task, state: Any, peers: Peers, clients: Clients, key: jax.Array) -> tuple[Any, Info]:
+        """Change nothing: the solution is final."""
+        return state, Info(jnp.zeros(peers.ids.shape[0], task.dtype))
 
-    def models(self, state: Any) -> Any:
-        """Return each client's personal model."""
-
-
-def stage_ends(method: Any) -> tuple[int, ...]:
-    """Return the rounds after which a method changes its graph; most never do."""
-    return method.stages() if hasattr(method, "stages") else ()
-
-
-def adapted(method: Any, task: Any) -> Any:
-    """Return what a client learns with this method: most take the task as it is, one may want an ensemble of it."""
-    return method.adapt(task) if hasattr(method, "adapt") else task
+    def models(self, state: Variables) -> Variables:
+        """Return the models, which are the whole state."""
+        return state
 
 
-method = traced  # a method is a spec that enters compiled programs
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def method(cls: type[T]) -> type[T]:
+    """Make a method of a class: a spec that enters compiled programs, checked against the interface."""
+    if not issubclass(cls, Method):
+        raise CoterieError(f"{cls.__name__} must derive from Method: class {cls.__name__}(LocalSGD, Method)")
+    for name in sorted(cls.__abstractmethods__):
+        raise CoterieError(f"{cls.__name__} has no {name}(), which every method needs")
+    known = {name for name in [*vars(Method), *Method.__annotations__] if not name.startswith("_")}
+    for base in cls.__mro__[: cls.__mro__.index(Method)]:
+        _refuse_misspelt(base, known)
+    for name, hint in typing.get_type_hints(Method).items():
+        choices = [a for option in typing.get_args(hint) for a in typing.get_args(option) if isinstance(a, str)]
+        if not hasattr(cls, name):
+            raise CoterieError(f"{cls.__name__} must say its {name}: {', '.join(choices)}")
+        if choices and getattr(cls, name) not in (*choices, None):
+            raise CoterieError(f"{cls.__name__}.{name} must be one of {', '.join(choices)}, not {getattr(cls, name)!r}")
+    return traced(cls)
+
+
+def _refuse_misspelt(cls: type, known: set[str]) -> None:
+    """Refuse class variables that no run reads, and functions whose name is nearly that of a hook."""
+    inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
+    hints = vars(cls).get("__annotations__", {})
+    for name, value in list(vars(cls).items()):
+        if name.startswith("_") or name in known or name in inherited:
+            continue
+        if "ClassVar" in str(hints.get(name)) or (name not in hints and isinstance(value, bool | int | float | str)):
+            raise CoterieError(f"{cls.__name__}.{name} is not a flag of a method{nearest(name, known)}")
+        if callable(value) and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.85)):
+            raise CoterieError(f"{cls.__name__}.{name}() is never called; did you mean {close[0]}()?")

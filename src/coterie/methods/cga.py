@@ -24,10 +24,11 @@ from jax.lax import Precision
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.numerics import tree
 from coterie.numerics.simplex import nonnegative_qp
 from coterie.peers.base import Peers, blend
+from coterie.traced import is_off
 
 __all__ = ["CGA"]
 
@@ -50,7 +51,7 @@ class Own(NamedTuple):
 
 
 @method
-class CGA(LocalSGD):
+class CGA(LocalSGD, Method):
     """Step in a direction that none of the neighbours' gradients objects to (`momentum` acts on that direction)."""
 
     topology: ClassVar[Topology] = "graph"

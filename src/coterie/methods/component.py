@@ -36,7 +36,7 @@ from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.methods.shared.personal import last_layer
 from coterie.numerics import tree
 from coterie.numerics.lasso.admm import Warm, admm, start
@@ -72,12 +72,11 @@ class State(NamedTuple):
 
 
 @spec
-class TiedComponent(LocalSGD, abc.ABC):
+class TiedComponent(LocalSGD, Method):
     """Local steps, then the network lasso's proximal operator (abstract)."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "similarity"
-    mutual: ClassVar[bool] = True
     steps: int = param(1, "local steps in a round; 0 counts epochs", at_least=0)
     lam: float = param(0.1, "strength of the tie along an edge, against a client's own mean loss", at_least=0)
     norm: Literal["1", "2", "inf"] = param("2", "of a difference: 1 makes single numbers equal, 2 and inf whole parts")
@@ -95,6 +94,11 @@ class TiedComponent(LocalSGD, abc.ABC):
         return self.norm if self.norm == "inf" else int(self.norm)
 
     @property
+    def mutual(self) -> bool:
+        """Whether every client must be heard by exactly those it hears: a tie has two ends."""
+        return True
+
+    @property
     def rounds_per_model(self) -> int:
         """Rounds with each lam: a path gives a model for each, of which a run keeps the best; 0 without a path."""
         return 0 if is_off(self.path_factor) else self.path_every
@@ -105,6 +109,10 @@ class TiedComponent(LocalSGD, abc.ABC):
         if is_off(self.path_factor):
             return now
         return changed(now, lam=self.lam * self.path_factor ** jnp.asarray((number - 1) // self.path_every, float))
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), iterations=1)
 
     @abc.abstractmethod
     def tied(self, task: Task) -> Task:

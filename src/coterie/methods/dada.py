@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.methods.shared.neighbours import distance
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -44,7 +44,7 @@ class State(NamedTuple):
 
 
 @method
-class Dada(LocalSGD):
+class Dada(LocalSGD, Method):
     """Tie models to those of similar clients, and learn who is similar."""
 
     topology: ClassVar[Topology] = "graph"

@@ -4,7 +4,7 @@ Li, Hu, Beirami, Smith 2021, Algorithm 1: the shared model w is trained by feder
 that takes part runs v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w^t)) for its personal model v_k.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import changed
 
 __all__ = ["Ditto"]
 
@@ -36,6 +37,10 @@ class Ditto(HubSGD):
     topology: ClassVar[Topology] = "hub"
     tie: float = param(0.1, "strength of the tie to the shared model (lambda in eq. 2)", at_least=0)
     personal_epochs: int = param(0, "passes for the personal model in a round; 0 takes as many as `epochs`", at_least=0)
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), personal_epochs=0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Start shared and personal models from the same fresh model."""

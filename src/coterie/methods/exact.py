@@ -23,7 +23,7 @@ from coterie.codecs.frame import HEADER
 from coterie.data.clients import Clients, Federation
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Fitted, Topology, method
+from coterie.methods.base import Fitted, Role, Solved, Topology, method
 from coterie.models.linear import LinearNetwork
 from coterie.spec import param
 
@@ -33,7 +33,7 @@ NUMBER = 8  # bytes: estimators compute, and would send, in double precision
 DEPENDENT = 1e-10  # share of a column's variance that must be new for it to be kept
 
 
-class _Regression(abc.ABC):
+class _Regression(Solved):
     """What the three have in common."""
 
     def check(self, task: Task, federation: Federation) -> None:
@@ -52,10 +52,6 @@ class _Regression(abc.ABC):
     def adapt(self, task: Task) -> Task:
         """Return the task with a linear model."""
         return task.linear()
-
-    def models(self, state: Variables) -> Variables:
-        """Return the models, which are all there is."""
-        return state
 
     def fit(self, task: Task, clients: Clients) -> Fitted:
         """Fit to all clients' training samples."""
@@ -89,6 +85,7 @@ class LocalExact(_Regression):
     """Linear or logistic regression of each client alone, exactly."""
 
     topology: ClassVar[Topology] = "none"
+    role: ClassVar[Role] = "alone"
 
     def _estimator(self, two_classes: bool) -> Any:
         from coterie import estimators
@@ -104,6 +101,7 @@ class PooledExact(_Regression):
     """One linear or logistic regression for all clients, exactly; their sums are enough, no sample travels."""
 
     topology: ClassVar[Topology] = "hub"
+    role: ClassVar[Role] = "ceiling"
 
     def _estimator(self, two_classes: bool) -> Any:
         from coterie import estimators

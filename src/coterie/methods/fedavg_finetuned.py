@@ -4,16 +4,15 @@ Yu, Bagdasaryan, Shmatikov 2020 (fine-tuning); the training itself is `fedavg`. 
 personal models; they are never sent and never enter the next round.
 """
 
-import dataclasses
-
 import jax
 
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import is_off, method
+from coterie.methods.base import method
 from coterie.methods.fedavg import FedAvg, State
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import changed, is_off
 
 __all__ = ["FedAvgFinetuned"]
 
@@ -28,17 +27,9 @@ class FedAvgFinetuned(FedAvg):
     def finetune(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> Variables:
         """Return each client's tuned copy of the shared model."""
         rate = self.lr if is_off(self.finetune_lr) else self.finetune_lr
-        tuner = _with_rate(self, rate)
+        tuner = changed(self, lr=rate)
 
         def tune(start: Variables, data: Split, key: jax.Array) -> Variables:
             return tuner.train(task, start, data, key, epochs=self.finetune_epochs).variables
 
         return peers.each(tune, state.variables, clients.train, peers.keys(key))
-
-
-def _with_rate(settings: FedAvgFinetuned, rate: jax.Array | float) -> FedAvgFinetuned:
-    """Copy the settings with another learning rate; not `replace`, whose checks cannot read a traced number."""
-    copy = object.__new__(FedAvgFinetuned)
-    for field in dataclasses.fields(settings):
-        object.__setattr__(copy, field.name, rate if field.name == "lr" else getattr(settings, field.name))
-    return copy

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.base import Info, Topology, method
 from coterie.methods.fedavg import State
 from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import is_off
 
 __all__ = ["FedProx"]
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.methods.shared.neighbours import distance, mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -46,7 +46,7 @@ class Own(NamedTuple):
 
 
 @method
-class Fomo(LocalSGD):
+class Fomo(LocalSGD, Method):
     """Weigh the neighbours' models by how much they help on one's own validation samples."""
 
     topology: ClassVar[Topology] = "graph"

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 @method
-class GossipSGD(LocalSGD):
+class GossipSGD(LocalSGD, Method):
     """Mix with the neighbours and step, without a hub."""
 
     topology: ClassVar[Topology] = "graph"

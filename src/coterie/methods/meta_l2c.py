@@ -22,7 +22,7 @@ import optax
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.methods.shared.neighbours import dot, mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 
 @method
-class MetaL2C(LocalSGD):
+class MetaL2C(LocalSGD, Method):
     """Learn the mixing weights through a validation step."""
 
     topology: ClassVar[Topology] = "graph"

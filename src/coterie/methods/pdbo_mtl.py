@@ -20,7 +20,7 @@ which cuts the series short); the outer cost may be the validation loss. The mod
 of which x was found under lambda; the step that follows counts from the next round on.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -32,11 +32,12 @@ from coterie.data.clients import Clients, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.methods.shared.neighbours import mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import changed, is_off
 
 __all__ = ["PDBOMTL"]
 
@@ -54,7 +55,7 @@ class State(NamedTuple):
 
 
 @method
-class PDBOMTL(LocalSGD):
+class PDBOMTL(LocalSGD, Method):
     """Agree on base predictors over a directed network; weigh them personally, by hyper-gradients."""
 
     topology: ClassVar[Topology] = "graph"
@@ -81,6 +82,10 @@ class PDBOMTL(LocalSGD):
     def mutual(self) -> bool:
         """Whether a client must be heard by exactly those it hears: hyper-gradient push sends against the links."""
         return self.estimator == "hgp"
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), predictors=1, pushes=1, settle=0, inner="warm", upper="train")
 
     def adapt(self, task: Task) -> Task:
         """Return the task of K such models with personal weights."""

@@ -20,12 +20,13 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, is_off, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.methods.shared.neighbours import dot
 from coterie.numerics import tree
 from coterie.numerics.simplex import project_simplex
 from coterie.peers.base import Peers, blend
 from coterie.spec import param
+from coterie.traced import is_off
 
 __all__ = ["PFedGraph"]
 
@@ -38,7 +39,7 @@ class State(NamedTuple):
 
 
 @method
-class PFedGraph(LocalSGD):
+class PFedGraph(LocalSGD, Method):
     """Weigh models by the angle between their displacements and by the amount of data behind them."""
 
     topology: ClassVar[Topology] = "graph"

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import optax
 
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import is_off, method
+from coterie.methods.base import method
 from coterie.methods.shared.scool import Evidence, Scool, State
 from coterie.numerics import attention, tree
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import is_off
 
 __all__ = ["ScoolAttention"]
 

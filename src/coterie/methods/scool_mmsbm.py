@@ -9,6 +9,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from coterie.data.clients import Federation
+from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import method
 from coterie.methods.shared.scool import Evidence, Scool, State, share_losses
@@ -31,6 +33,12 @@ class ScoolMMSBM(Scool):
     )
     margin: float = param(0.5, "how much worse than its owner a model may be, with baseline = 'own'", at_least=0)
     learn_alpha: bool = param(True, "learn the concentration of the roles")
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse more blocks than clients."""
+        super().check(task, federation)
+        if self.blocks > len(federation):
+            raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
 
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
         """Nothing is remembered: every round starts from k-means on the fresh losses."""

@@ -13,7 +13,7 @@ clients differ. P1 lowers lr tenfold 100 and 50 steps before the end: `decay = 0
 `decay_every = 50`.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,11 @@ from coterie.consensus.pushsum import Mass, Order, push_step, ratio, start
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Method, Topology, method
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
+from coterie.traced import changed
 
 __all__ = ["SGP"]
 
@@ -40,7 +41,7 @@ class State(NamedTuple):
 
 
 @method
-class SGP(LocalSGD):
+class SGP(LocalSGD, Method):
     """Step and push parts of the model to whom one reaches, over directed and random networks."""
 
     topology: ClassVar[Topology] = "graph"
@@ -48,6 +49,10 @@ class SGP(LocalSGD):
     random_links: ClassVar[bool] = True
     order: Order = param("before", "what comes before what: gradient step and push (see the docs)")
     pushes: int = param(1, "how often in a round one trains and pushes", at_least=1)
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), pushes=1)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model and the weight one."""

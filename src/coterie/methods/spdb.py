@@ -13,7 +13,7 @@ samples and needs the term; leaving it out (`solver = "none"`) ends elsewhere. W
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import equinox as eqx
 import jax
@@ -23,10 +23,11 @@ from coterie.bilevel.implicit import Solver, hypergradient
 from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import is_off, method
+from coterie.methods.base import method
 from coterie.methods.shared.personal import InTurns, Optimisers
 from coterie.methods.spd import SPD
 from coterie.spec import param
+from coterie.traced import changed, is_off
 
 __all__ = ["SPDB"]
 
@@ -45,6 +46,10 @@ class SPDB(InTurns, SPD):
     damping: float = param(
         1.0, "for upper = validation: added to the Hessian of the personal layers, beside weight_decay", at_least=0
     )
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), upper="train")
 
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse clients without validation samples where these are needed, and personal layers without curvature."""

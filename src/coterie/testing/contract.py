@@ -37,26 +37,6 @@ from coterie.testing.two_processes import Partner, Problem, arrivals_of, merge
 __all__ = ["CHECKS", "Case", "check_method"]
 
 CLIENTS, ROUNDS, SEED = 7, 3, 5
-# Full gradient steps on one's own data, whatever else a method could do.
-PLAIN = {
-    "batch_size": 0,
-    "epochs": 1,
-    "steps": 0,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "cross_batch": 0,
-    "exact_steps": 1,
-    "pushes": 1,
-    "decay": 0.0,
-    "upper": "train",
-    "predictors": 1,
-    "inner": "warm",
-    "iterations": 1,
-    "acceleration": 0.0,
-    "settle": 0,
-    "personal_lr": 0.0,
-    "personal_epochs": 0,
-}
 
 
 class Outcome(NamedTuple):
@@ -184,7 +164,7 @@ def compiles_once(case: Case) -> None:
     state, _ = training.advance(state, 1, 2)
     before = training.engine.traces
     state, _ = training.advance(state, 3, 2)
-    if hasattr(case.method, "lr"):
+    if "lr" in {field.name for field in dataclasses.fields(case.method)}:
         slower = dataclasses.replace(case.method, lr=case.method.lr / 2)
         other = case.training(engine=training.engine, method=slower)
         other.advance(other.init()[0], 1, 2)
@@ -208,12 +188,10 @@ def permutes_with_clients(case: Case) -> None:
 
 def alone_without_others(case: Case) -> None:
     """Equal plain gradient descent when there is nobody to talk to: no neighbours, or a federation of one."""
-    alone = case.method.topology == "hub" or getattr(case.method, "uses_hub", False)
+    alone = case.method.topology == "hub" or case.method.uses_hub
     clients = 1 if alone else CLIENTS
     federation = small_federation(clients, validation=False)
-    fields = {field.name for field in dataclasses.fields(case.method)}
-    plain = {key: value for key, value in PLAIN.items() if key in fields}
-    method = dataclasses.replace(case.method, **plain)
+    method = case.method.plain()
     training = case.training("exact", federation, method=method, graph=case._graph(clients, reach=0))
     state, _ = training.init()
     state, _ = training.advance(state, 1, ROUNDS)
@@ -228,7 +206,7 @@ def alone_without_others(case: Case) -> None:
 def _descend(task: Task, key: jax.Array, data: Split, method: Any) -> Any:
     """Run gradient descent on one client's data, written independently of the engine."""
     params, statistics = task.init(key)
-    in_turns = getattr(method, "in_turns", False)  # a step of the personal layers, then one of the others
+    in_turns = method.in_turns  # a step of the personal layers, then one of the others
     x, y = jnp.asarray(data.x[: data.count]), jnp.asarray(data.y[: data.count])
     slope = jax.grad(lambda p: task.loss(p, statistics, x, y, jnp.ones(len(x), bool))[0])
     step = lambda params: jax.tree.map(lambda p, g: p - method.lr * g, params, slope(params))  # noqa: E731
@@ -298,7 +276,7 @@ def ledger_is_right(case: Case) -> None:
 
 def links_come_and_go(case: Case) -> None:
     """Keep the bits and the ledger on a random directed network too, where the method says that it can."""
-    if not getattr(case.method, "random_links", False):
+    if not case.method.random_links:
         return
     other = case.on(RandomDirected(base="ring").build(CLIENTS, 0))
     permutes_with_clients(other)

@@ -20,7 +20,7 @@ from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.experiment.engine import slot_taker
 from coterie.graphs.graph import Graph
-from coterie.methods.base import adapted, at_round, stage_ends
+from coterie.methods.base import Method
 from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.coding import Coder
 from coterie.peers.line import Delivery, Line
@@ -34,7 +34,7 @@ __all__ = ["Half", "Partner", "Problem", "arrivals_of", "merge", "run_half"]
 class Problem(NamedTuple):
     """A small run, in a form that another process can repeat."""
 
-    method: Any
+    method: Method
     federation: Federation
     model: Any  # a model spec
     graph: Graph
@@ -76,7 +76,7 @@ class _Site:
         self.problem, self.clients, self.hub = problem, len(problem.federation), hub
         self.here = np.arange(self.clients)[0 if hub else 1 :: 2]
         task = Task.of(problem.federation, problem.model, personal=problem.personal)
-        self.task = adapted(problem.method, task)
+        self.task = problem.method.adapt(task)
         self.data = jax.tree.map(jnp.asarray, problem.federation.select(self.here).arrays())
         self._stages: dict[bytes, _Stage] = {}
 
@@ -124,9 +124,9 @@ class _Site:
         def program(
             method: Any, tables: Any, data: Any, codec: Any, key: Any, state: Any, number: Any, held: Any
         ) -> Any:
-            coder = None if codec is None else Coder(at_round(codec, number), key, held)
+            coder = None if codec is None else Coder(codec.at_round(number), key, held)
             peers = RemotePeers(tables, clients, line, coder)
-            found = at_round(method, number).round(self.task, state, peers, data, key)
+            found = method.at_round(number).round(self.task, state, peers, data, key)
             return found, peers.traffic(), peers.memory
 
         inputs = (self.problem.method, self._tables, self.data, codec, key, state, jnp.int32(number))
@@ -169,12 +169,11 @@ def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
         state, info, traffic = site.round(jax.random.fold_in(round_key, number), state, number)
         traffics.append(traffic)
         losses.append(np.asarray(info.loss))
-        if number in stage_ends(problem.method):
+        if number in problem.method.stages():
             state, traffic = site.next_stage(state)
             traffics.append(traffic)
-    models = problem.method.models(state)
-    if hasattr(problem.method, "finetune"):
-        models, _ = site.call("finetune", jax.random.fold_in(tune_key, problem.rounds), state)
+    tuned, _ = site.call("finetune", jax.random.fold_in(tune_key, problem.rounds), state)
+    models = problem.method.models(state) if tuned is None else tuned
     models, traffics = jax.tree.map(np.asarray, models), [on_host(traffic) for traffic in traffics]
     return Half(site.here, models, np.stack(losses), traffics, site.line.deliveries, site.carrier.bytes)
 

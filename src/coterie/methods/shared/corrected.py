@@ -15,7 +15,7 @@ from coterie.consensus.primal_dual import Memory
 from coterie.data.clients import Clients
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology
+from coterie.methods.base import Info, Method, Topology
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import spec
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 @spec
-class CorrectedSGD(LocalSGD, abc.ABC):
+class CorrectedSGD(LocalSGD, Method):
     """Local training and a corrected exchange (abstract: methods say which one)."""
 
     topology: ClassVar[Topology] = "graph"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
+from coterie.methods.base import Method
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
@@ -17,7 +18,7 @@ __all__ = ["HubSGD"]
 
 
 @spec
-class HubSGD(LocalSGD):
+class HubSGD(LocalSGD, Method):
     """Local training plus the choice of who takes part (abstract: methods with a hub derive from it)."""
 
     participation: float = param(

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import is_off
 from coterie.methods.shared.tied import Auto, TiedModels, chosen, is_auto
 from coterie.numerics.cluster_odds import (
     CLUSTER,
@@ -29,6 +28,7 @@ from coterie.numerics.cluster_odds import (
 )
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
+from coterie.traced import is_off
 
 __all__ = ["KnownClusters", "Meetings", "Theory", "count", "start_counting", "throw"]
 

@@ -1,23 +1,24 @@
 """Methods that split a model: some layers are personal and stay with their client, the others are learned together."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
 
 from coterie.data.clients import Federation, Split
 from coterie.errors import CoterieError
-from coterie.learning.local_sgd import LocalSGD, changed
+from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import is_off
+from coterie.methods.base import Method
 from coterie.spec import param, spec
+from coterie.traced import changed, is_off
 
 __all__ = ["InTurns", "KeepsLayers", "Optimisers", "last_layer"]
 
 
 @spec
-class KeepsLayers(LocalSGD):
+class KeepsLayers(LocalSGD, Method):
     """The choice of what is personal (abstract: methods that split a model derive from it)."""
 
     personal: tuple[str, ...] = param(
@@ -71,6 +72,10 @@ class InTurns(KeepsLayers):
         """Return the method with both learning rates times a factor."""
         other = super().scaled(factor)
         return other if is_off(self.personal_lr) else changed(other, personal_lr=self.personal_lr * factor)
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), personal_lr=0.0, personal_epochs=0)
 
     def start_optimisers(self, task: Task, params: Any) -> Optimisers:
         """Return the optimisers of one client before its first step."""

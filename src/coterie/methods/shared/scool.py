@@ -11,19 +11,20 @@ own neighbour. `faithful = true` does what the authors' program does instead.
 """
 
 import abc
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
-from coterie.data.clients import Clients, Split
+from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology
+from coterie.methods.base import Info, Method, Topology
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
+from coterie.traced import changed
 
 __all__ = ["Evidence", "Scool", "State", "m_step", "share_losses"]
 
@@ -57,7 +58,7 @@ class Question(NamedTuple):
 
 
 @spec
-class Scool(LocalSGD, abc.ABC):
+class Scool(LocalSGD, Method):
     """The settings all SCooL methods share (abstract)."""
 
     topology: ClassVar[Topology] = "graph"
@@ -77,13 +78,17 @@ class Scool(LocalSGD, abc.ABC):
     exact_steps: int = param(5, "steps of the exact M-step in a round", at_least=1)
     faithful: bool = param(False, "do what the authors' program does, its known errors included")
 
-    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model and nobody's trust."""
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(super().plain(), cross_batch=0, exact_steps=1)
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse a regression, where the baseline of the evidence is not defined."""
         if task.kind == "regression" and not self.faithful:
             raise CoterieError("method: SCooL's baseline is log(number of classes); it needs classification or text")
-        blocks = getattr(self, "blocks", 0)
-        if blocks > peers.clients:
-            raise CoterieError(f"method.blocks is {blocks} but there are only {peers.clients} clients; lower it")
+
+    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
+        """Give every client the same fresh model and nobody's trust."""
         here, slots = peers.neighbours.shape
         variables = tree.broadcast(task.init(key), here)
         optimiser = jax.vmap(self.optimiser().init)(variables.params)

@@ -6,17 +6,19 @@ Hessian-vector products.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
+from coterie.methods.base import Method
 from coterie.numerics import tree
 from coterie.numerics.curvature import extreme_curvature
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
+from coterie.traced import changed
 
 __all__ = ["Auto", "Slope", "TiedModels", "at_home", "chosen", "combine", "is_auto"]
 
@@ -27,7 +29,7 @@ DRAWS = 8  # minibatches whose curvature is measured
 
 
 @spec
-class TiedModels:
+class TiedModels(Method):
     """The settings such methods share (abstract: methods derive from it).
 
     A round is `iterations` iterations, so that methods can be compared by rounds: most iterations are a local step
@@ -40,6 +42,10 @@ class TiedModels:
     batch_size: int = param(0, "samples in a minibatch; 0 takes all of the client's data", at_least=0)
     iterations: int = param(10, "iterations of the algorithm in a round", at_least=1)
     smoothness: float | Auto = param("auto", "largest curvature of a client's loss (L); auto measures it", above=0)
+
+    def plain(self) -> Self:
+        """See `Method.plain`."""
+        return changed(self, batch_size=0, iterations=1)
 
     def scale(self, data: Split) -> jax.Array:
         """Return what makes the client's loss of the mean over its samples."""
