@@ -17,8 +17,10 @@ from coterie.errors import CoterieError
 from coterie.names import KINDS, Row
 from coterie.spec import nearest
 
-__all__ = ["KINDS", "Row", "find", "imported", "load", "module_from_file", "rows"]
+__all__ = ["KINDS", "Row", "file_of", "find", "imported", "load", "module_from_file", "rows"]
 
+
+OWN_FILES = "coterie_user_"  # begins the name of a module that is a file of the user's own
 
 # What makes a class one of a kind.
 FUNCTION = {
@@ -87,12 +89,18 @@ def _has(cls: type, function: str) -> bool:
     return any(name in vars(base) for base in cls.__mro__ for name in names)  # not hasattr: every class can be called
 
 
+def file_of(cls: type) -> str:
+    """Return the file of the user's own that a class comes from; empty for one that can be imported by name."""
+    module = sys.modules[cls.__module__]
+    return str(module.__file__) if module.__name__.startswith(OWN_FILES) else ""
+
+
 def module_from_file(path: str) -> Any:
     """Import a file of the user's own, once; its module has the same name in every process, so that classes travel."""
     file = Path(path).resolve()
     if not file.is_file():
         raise CoterieError(f"{path} is not a file; a method of your own is named FILE.py:CLASS")
-    name = f"coterie_user_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    name = f"{OWN_FILES}{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
         module_spec = importlib.util.spec_from_file_location(name, file)
         assert module_spec is not None

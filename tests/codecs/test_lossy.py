@@ -15,7 +15,6 @@ from coterie.codecs import QSGD, Fused, Half, TopK, base
 from coterie.codecs.numbers import fit_short, shortened
 from coterie.errors import CoterieError
 from coterie.numerics.prox import fused
-from coterie.traced import at_round
 from support.codec_cases import CODECS, TYPES, keys, numbers, same_bits, vectors
 
 codecs = pytest.mark.parametrize("name", CODECS)
@@ -247,7 +246,7 @@ def test_a_mean_of_huge_numbers_does_not_overflow():
 
 def test_gamma_goes_down():
     codec = Fused(gamma=0.6, settle=20.0, centres=0)
-    assert [at_round(codec, t).gamma for t in (1, 21, 41)] == pytest.approx([0.6, 0.3, 0.2])
+    assert [codec.at_round(t).gamma for t in (1, 21, 41)] == pytest.approx([0.6, 0.3, 0.2])
     assert Fused(gamma=0.6, settle=0.0).at_round(41).gamma == 0.6
     assert Fused(gamma=0.0).at_round(41) == Fused(gamma=0.0)
     assert QSGD().at_round(3) == QSGD()

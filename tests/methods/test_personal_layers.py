@@ -19,7 +19,7 @@ from coterie.graphs.mixing import lazy_metropolis
 from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task
 from coterie.methods import GossipSGD
-from coterie.methods.base import adapted, at_round, method
+from coterie.methods.base import method
 from coterie.peers import base
 from coterie.peers.base import blend
 from coterie.peers.line import Line
@@ -60,7 +60,7 @@ def setting(name, width):
     task = Task.of(federation, network(width), personal=() if own_choice else ("head",))
     graph = Ring(reach=1).build(CLIENTS, 0) if chosen.topology == "graph" else Graph.empty(CLIENTS)
     weights = lazy_metropolis(graph)[0] if chosen.topology == "graph" else np.zeros((CLIENTS, 0))
-    return chosen, adapted(chosen, task), federation, graph, weights
+    return chosen, chosen.adapt(task), federation, graph, weights
 
 
 class Listener:
@@ -84,16 +84,18 @@ def floats(frame):
 def overheard(method, task, federation, graph, weights):
     """Run two rounds over frames; returns the numbers in them, and all that personal layers were between rounds."""
     listener, tables = Listener(), make_tables(graph, weights, np.arange(CLIENTS))
-    line = Line(listener, tables)
+    line = Line()
+    line.connect(listener)
+    line.tables = tables
     data, tables = jax.tree.map(jnp.asarray, (federation.arrays(), tables))
 
     @jax.jit
     def init(tables, data, key):
-        return method.init(task, RemotePeers(tables, CLIENTS, line), data, key)
+        return method.init(task, RemotePeers(tables, line), data, key)
 
     @jax.jit
     def one(tables, data, key, state):
-        return method.round(task, state, RemotePeers(tables, CLIENTS, line), data, key)
+        return method.round(task, state, RemotePeers(tables, line), data, key)
 
     def personal(state):
         leaves = jax.tree.leaves(task.own(method.models(state).params))
@@ -147,7 +149,7 @@ def messages(name, width, monkeypatch):
     data, key = jax.tree.map(jnp.asarray, federation.arrays()), jax.random.key(0)
     state = jax.eval_shape(lambda t, d, k: method.init(task, LocalPeers(t, Plan()), d, k), tables, data, key)
     jax.eval_shape(
-        lambda t, d, k, s: at_round(method, 1).round(task, s, LocalPeers(t, Plan()), d, k), tables, data, key, state
+        lambda t, d, k, s: method.at_round(1).round(task, s, LocalPeers(t, Plan()), d, k), tables, data, key, state
     )
     return sizes
 

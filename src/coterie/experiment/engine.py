@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from coterie.codecs.base import Codec
 from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
 from coterie.graphs.graph import Graph
@@ -22,7 +23,8 @@ from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method
 from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.coding import Coder
-from coterie.peers.local import LocalPeers, Plan
+from coterie.peers.factory import PeersFactory
+from coterie.peers.local import Plan, Simulation
 from coterie.peers.tables import make_tables
 
 __all__ = ["Engine", "Rounds", "Training", "plan_for"]
@@ -114,6 +116,7 @@ class Training:
         seed: everything random is drawn from (seed, round, client id).
         ids: the id of the client in each row of the federation; default 0, 1, 2, ...
         codec: how messages are squeezed; None sends them as they are. What it remembers is then part of the state.
+        peers: how clients reach each other; default: a simulation, in which all of them live here.
     """
 
     def __init__(
@@ -124,8 +127,10 @@ class Training:
         weights: np.ndarray,
         seed: int,
         ids: np.ndarray | None = None,
-        codec: Any = None,
+        codec: Codec | None = None,
+        peers: PeersFactory | None = None,
     ):
+        self.peers = peers or Simulation(engine.plan)
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._use(graph, weights)
@@ -133,23 +138,40 @@ class Training:
 
     def _use(self, graph: Graph, weights: np.ndarray) -> None:
         self.graph = graph
-        self._tables = self.engine.put(make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type))
+        tables = make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type)
+        self.peers.use_tables(tables)
+        self._tables = self.engine.put(tables)
 
     def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
 
         def program(method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
-            peers = LocalPeers(tables, self.engine.plan, lost)
+            peers = self.peers.make(tables, lost)
             state = method.init(self.task, peers, clients, key)
             return state, peers.traffic()
 
+        self.peers.start_round(0)
         state, traffic = self._call(program, "init", self._init_key, arrivals)
         zero = np.zeros((1, self.engine.size))
         state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
         return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
-        """Run rounds `first`, ..., `first + rounds - 1` (counted from 1) as one program; `state` is used up."""
+        """Run rounds `first`, ..., `first + rounds - 1` (counted from 1); `state` is used up."""
+        per_call, blocks = self.peers.rounds_per_call or rounds, []
+        for start in range(0, rounds, per_call):
+            end = min(start + per_call, rounds)
+            lost = jax.tree.map(lambda a, start=start, end=end: a[start:end], arrivals)
+            self.peers.start_round(first + start)
+            state, block = self._advance(state, first + start, end - start, lost)
+            blocks.append(block)
+        if len(blocks) == 1:
+            return state, blocks[0]
+        loss, traffic = jax.tree.map(lambda *parts: np.concatenate(parts), *((b.loss, b.traffic) for b in blocks))
+        return state, blocks[-1]._replace(loss=loss, traffic=traffic)
+
+    def _advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None) -> tuple[Any, Rounds]:
+        """Run some rounds as one program."""
 
         def program(
             method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
@@ -180,11 +202,11 @@ class Training:
         """Trace one round; returns the state after it, what a person wants to see of it, and what it sent."""
         now, round_key = method.at_round(number), jax.random.fold_in(key, number)
         if codec is None:
-            peers = LocalPeers(tables, self.engine.plan, arrivals)
+            peers = self.peers.make(tables, arrivals)
             state, info = now.round(self.task, state, peers, clients, round_key)
             return state, (info, peers.traffic())
         coder = Coder(codec.at_round(number), round_key, state.memory)
-        peers = LocalPeers(tables, self.engine.plan, arrivals, coder)
+        peers = self.peers.make(tables, arrivals, coder)
         inner, info = now.round(self.task, state.method, peers, clients, round_key)
         return Coded(inner, peers.memory), (info, peers.traffic())
 
@@ -219,7 +241,7 @@ class Training:
             return state, None
 
         def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
-            peers = LocalPeers(tables, self.engine.plan)
+            peers = self.peers.make(tables)
             kept, _ = peers.share(method.keep(state, tables.present, peers.clients), certain=True)
             return kept, peers.traffic()
 
@@ -235,7 +257,7 @@ class Training:
         """Return every client's metrics `[K]` after round `number`, by name."""
 
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
-            peers = LocalPeers(tables, self.engine.plan)
+            peers = self.peers.make(tables)
             models, before = self._models(method, peers, clients, key, state, number)
             found = evaluate(self.task, peers, models, clients)
             if before is not None:
@@ -253,7 +275,7 @@ class Training:
         """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
 
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
-            return self._models(method, LocalPeers(tables, self.engine.plan), clients, key, state, number)[0]
+            return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
         return self._call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
 

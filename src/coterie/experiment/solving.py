@@ -17,7 +17,6 @@ from coterie.learning.evaluate import client_metrics
 from coterie.learning.task import Variables
 from coterie.methods.base import Method, Solved
 from coterie.peers.base import Arrivals, Traffic
-from coterie.peers.local import LocalPeers
 from coterie.peers.records import nothing_sent, on_host
 
 __all__ = ["Fitting"]
@@ -52,7 +51,7 @@ class Fitting(Training):
         def one(model: Variables, data: Split, labels: jax.Array) -> jax.Array:
             return client_metrics(self.task, model, data, labels).loss
 
-        return LocalPeers(tables, self.engine.plan).each(one, state, clients.train, clients.labels)
+        return self.peers.make(tables).each(one, state, clients.train, clients.labels)
 
     def _sent(self, rounds: int) -> Traffic:
         """Return the counters of so many rounds in which nothing was sent, on the host."""

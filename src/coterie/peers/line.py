@@ -44,16 +44,21 @@ class Delivery(NamedTuple):
 class Line:
     """This process's end of the network: it numbers exchanges and keeps the record of what arrived.
 
-    Args:
-        carrier: what moves the frames.
-        tables: the tables of the clients living here, as NumPy arrays: who is addressed.
-        run: a number that all processes of a run share.
+    Compiled programs refer to this object, so one line serves all runs of a process: `connect` begins a run, and
+    `tables` are those of the clients living here in the present stage, as NumPy arrays.
     """
 
-    def __init__(self, carrier: Carrier, tables: Tables, run: int = 0):
-        self.carrier, self.tables, self.run = carrier, tables, run
+    carrier: Carrier
+    tables: Tables
+
+    def __init__(self) -> None:
+        self.run = self.round = self.exchange = 0
         self.deliveries: list[Delivery] = []
-        self.round = self.exchange = 0
+
+    def connect(self, carrier: Carrier, run: int = 0) -> None:
+        """Begin a run over a carrier; `run` is a number that all its processes share."""
+        self.carrier, self.run, self.deliveries = carrier, run, []
+        self.start_round(0)
 
     def start_round(self, number: int) -> None:
         """Say which round follows: frames are numbered by it."""

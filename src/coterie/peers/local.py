@@ -16,8 +16,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes
 from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Told
+from coterie.peers.factory import PeersFactory
 
-__all__ = ["LocalPeers", "Plan"]
+__all__ = ["LocalPeers", "Plan", "Simulation"]
 
 DENSE_LIMIT = 4096  # clients up to which a K x K matrix product beats a fold over slots
 
@@ -289,6 +290,17 @@ class LocalPeers(Peers):
             return jnp.where(column(arrived, a), a, jnp.zeros_like(a))
 
         return jax.tree.map(table, self._whole(x)), arrived
+
+
+class Simulation(PeersFactory):
+    """All clients live in this process: messages are rows of arrays."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+
+    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> LocalPeers:
+        """See `PeersFactory.make`."""
+        return LocalPeers(tables, self._plan, arrivals, coder)
 
 
 def _product(matrix: jax.Array, x: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ same as in a simulation in `exact` mode, in the same order, so that the numbers 
 callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -16,11 +16,15 @@ from jax import lax
 from jax.experimental import io_callback
 
 from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes
-from coterie.peers.base import Centres, Peers, Tables, Tree
+from coterie.peers.base import Arrivals, Centres, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Told, wrap_vector
+from coterie.peers.factory import PeersFactory
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message
 
-__all__ = ["RemotePeers"]
+__all__ = ["Remote", "RemotePeers"]
+
+
+Expected = tuple[tuple[int, ...], tuple[int, int]]  # where in the answer, (sender, receiver)
 
 
 class RemotePeers(Peers):
@@ -29,14 +33,13 @@ class RemotePeers(Peers):
     Args:
         tables: the tables of the clients living here, an argument of the program (a constant would be folded by the
             compiler, which rounds otherwise than the program does).
-        clients: the number of all clients.
         line: this process's end of the network.
         coder: the codec at work; None sends everything as it is.
     """
 
-    def __init__(self, tables: Tables, clients: int, line: Line, coder: Coder | None = None):
-        super().__init__(tables, clients, coder)
-        self._host, self._line = line.tables, line
+    def __init__(self, tables: Tables, line: Line, coder: Coder | None = None):
+        super().__init__(tables, tables.order.shape[0], coder)
+        self._line = line
 
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
         """Run `fn` for each client living here, one after another."""
@@ -223,21 +226,28 @@ class RemotePeers(Peers):
         self, x: Tree, to: jax.Array, way: str, kind: int = ORDINARY, whole: jax.Array | None = None
     ) -> tuple[Any, ...]:
         """Send `x [C, S, ...]` where `to [C, S]`, one message a slot of the table that `way` names."""
-        here = self._host
-        outward, inward, present = {
-            "listeners": (here.listeners, here.neighbours, here.present),
-            "neighbours": (here.neighbours, here.listeners, here.listening),
-            "swap": (here.neighbours, here.neighbours, here.present),
-        }[way]
+        slots = self.tables.listeners.shape if way == "neighbours" else self.tables.neighbours.shape
+
+        def tables() -> tuple[Any, Any, Any]:
+            here = self._line.tables  # those of the stage that runs, not of the one that was traced
+            return {
+                "listeners": (here.listeners, here.neighbours, here.present),
+                "neighbours": (here.neighbours, here.listeners, here.listening),
+                "swap": (here.neighbours, here.neighbours, here.present),
+            }[way]
 
         def send(to: np.ndarray) -> Iterable[Address]:
+            ids, outward = self._line.tables.ids, tables()[0]
             for c, s in zip(*np.nonzero(to), strict=True):
-                yield kind, (int(here.ids[c]), int(outward[c, s])), (c, s)
+                yield kind, (int(ids[c]), int(outward[c, s])), (c, s)
 
-        places = [(int(c), int(s)) for c, s in zip(*np.nonzero(present), strict=True)]
-        expected = [((c, s), (int(inward[c, s]), int(here.ids[c]))) for c, s in places]
+        def expected() -> Iterable[Expected]:
+            ids, (_, inward, present) = self._line.tables.ids, tables()
+            for c, s in zip(*np.nonzero(present), strict=True):
+                yield (int(c), int(s)), (int(inward[c, s]), int(ids[c]))
+
         note = "edges" if way != "neighbours" else None
-        return self._converse(x, 2, to, send, inward.shape, expected, note, whole)
+        return self._converse(x, 2, to, send, slots, expected, note, whole)
 
     def _to_hub(
         self, x: Tree, active: jax.Array, kind: int = ORDINARY, whole: jax.Array | None = None
@@ -246,9 +256,11 @@ class RemotePeers(Peers):
 
         def send(active: np.ndarray) -> Iterable[Address]:
             for c in np.flatnonzero(active):
-                yield kind, (int(self._host.ids[c]), HUB), (int(c),)
+                yield kind, (int(self._line.tables.ids[c]), HUB), (int(c),)
 
-        expected = [((i,), (i, HUB)) for i in range(self.clients)] if self._line.carrier.hub else []
+        def expected() -> Iterable[Expected]:
+            return [((i,), (i, HUB)) for i in range(self.clients)] if self._line.carrier.hub else []
+
         # Nothing to remember where nothing can be lost, unless something comes back that can.
         note = "up" if kind == ORDINARY or whole is not None else None
         return self._converse(x, 1, active, send, (self.clients,), expected, note, whole)
@@ -266,10 +278,11 @@ class RemotePeers(Peers):
                 if took_part[i] or copies:
                     yield kind if took_part[i] else COPY, (HUB, i), (i,)
 
-        ids = self._host.ids
-        expected = [((c,), (HUB, int(i))) for c, i in enumerate(ids)]
+        def expected() -> Iterable[Expected]:
+            return [((c,), (HUB, int(i))) for c, i in enumerate(self._line.tables.ids)]
+
         note = "down" if kind == ORDINARY else None
-        found, arrived = self._converse(x, 1, took_part, send, (len(ids),), expected, note)
+        found, arrived = self._converse(x, 1, took_part, send, self.ids.shape, expected, note)
         return found, arrived
 
     def _converse(
@@ -279,7 +292,7 @@ class RemotePeers(Peers):
         active: jax.Array,
         send: Callable[[np.ndarray], Iterable[Address]],
         shape: tuple[int, ...],
-        expected: Sequence[tuple[tuple[int, ...], tuple[int, int]]],
+        expected: Callable[[], Iterable[Expected]],
         note: str | None,
         whole: jax.Array | None = None,
     ) -> tuple[Any, ...]:
@@ -309,7 +322,7 @@ class RemotePeers(Peers):
             received = self._line.talk(messages(active, arrays, flag))
             out = [np.zeros(a.shape, a.dtype) for a in (*answer, *flags)]
             arrived = np.zeros(shape, bool)
-            for place, pair in expected:
+            for place, pair in expected():
                 found = self._line.open(received.get(pair), each, codec)
                 if found is not None:
                     arrived[place] = True
@@ -324,6 +337,27 @@ class RemotePeers(Peers):
         *found, arrived = io_callback(talk, outputs, active, *inputs, ordered=True)
         value = jax.tree.unflatten(structure, found[: len(leaves)])
         return (value, arrived) if codec is None else (value, arrived, found[-1])
+
+
+class Remote(PeersFactory):
+    """Some clients live in this process, the others in other ones; frames travel over a line."""
+
+    rounds_per_call = 1
+
+    def __init__(self, line: Line):
+        self.line = line
+
+    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> RemotePeers:
+        """See `PeersFactory.make`; what is lost, the network decides."""
+        return RemotePeers(tables, self.line, coder)
+
+    def use_tables(self, tables: Tables) -> None:
+        """Address the clients of these tables from now on."""
+        self.line.tables = tables
+
+    def start_round(self, number: int) -> None:
+        """Number the frames by this round."""
+        self.line.start_round(number)
 
 
 def _copies(x: Tree, to: jax.Array) -> Tree:

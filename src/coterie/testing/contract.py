@@ -12,7 +12,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,20 +32,11 @@ from coterie.models.linear import Linear
 from coterie.peers.line import HUB
 from coterie.peers.local import Plan
 from coterie.storage import checkpoint
-from coterie.testing.two_processes import Partner, Problem, arrivals_of, merge
+from coterie.testing.two_processes import Outcome, Partner, SplitRun, arrivals_of, merge, train
 
 __all__ = ["CHECKS", "Case", "check_method"]
 
 CLIENTS, ROUNDS, SEED = 7, 3, 5
-
-
-class Outcome(NamedTuple):
-    """What a run of the contract gives: models on the host, losses, what was sent over which graph, metrics."""
-
-    models: Any
-    loss: np.ndarray  # [R, K]
-    traffic: list[tuple[Any, Graph]]
-    metrics: dict[str, np.ndarray]
 
 
 class Case:
@@ -66,6 +57,7 @@ class Case:
         self._halves: dict[tuple[float, int], Any] = {}
         self._straight: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
+        self._split: SplitRun | None = None
 
     def _graph(self, clients: int, reach: int) -> tuple[Graph, np.ndarray]:
         if self.method.topology != "graph" or reach == 0:
@@ -78,6 +70,7 @@ class Case:
         other = copy.copy(self)
         self._partner = other._partner = self._partner or Partner()
         other.graph, other.weights, other._halves, other._straight = graph, np.zeros(graph.present.shape), {}, {}
+        other._split = None
         return other
 
     def training(self, mode: str = "exact", federation: Federation | None = None, **changes: Any) -> Training:
@@ -93,49 +86,26 @@ class Case:
         graph, weights = changes.pop("graph", (self.graph, self.weights))
         return Training(engine, method, graph, weights, SEED, codec=self.codec, **changes)
 
-    def run(self, training: Training, arrivals: Any = None) -> "Outcome":
-        """Train for the contract's rounds."""
-        state, opening = training.init(None if arrivals is None else arrivals[0])
-        traffic, losses, done = [(opening.traffic, training.graph)], [], 0
-        while done < ROUNDS:
-            count, graph = training.rounds_to_stage(done + 1, ROUNDS - done), training.graph
-            lost = None if arrivals is None else _stacked(arrivals[done + 1 : done + 1 + count])
-            state, block = training.advance(state, done + 1, count, lost)
-            done += count
-            state, news = training.next_stage(state, done)
-            traffic += [(part, graph) for part in (block.traffic, news) if part is not None]
-            losses.append(block.loss)
-        metrics = training.evaluate(state, ROUNDS)
-        return Outcome(jax.device_get(training.models(state, ROUNDS)), np.concatenate(losses), traffic, metrics)
-
-    def straight(self, mode: str) -> "Outcome":
+    def straight(self, mode: str) -> Outcome:
         """Return the run in one process in which everything arrives."""
         if mode not in self._straight:
-            self._straight[mode] = self.run(self.training(mode))
+            self._straight[mode] = train(self.training(mode), ROUNDS)
         return self._straight[mode]
 
     def halves(self, loss: float, run: int = 0) -> Any:
         """Return both halves of a run that was split over two processes and lost a fraction of its messages."""
         if (loss, run) not in self._halves:
             self._partner = self._partner or Partner()
-            setting = (self.method, self.federation, self.model, self.graph, self.weights, ROUNDS, SEED, loss, run)
-            self._halves[loss, run] = self._partner.run(Problem(*setting, codec=self.codec))
+            self._split = self._split or SplitRun(
+                self.method, self.federation, self.model, self.graph, self.weights, ROUNDS, SEED, self.codec
+            )
+            self._halves[loss, run] = self._partner.run(self._split, loss, run)
         return self._halves[loss, run]
 
     def close(self) -> None:
         """End the partner process, if this case started it."""
         if self._owned and self._partner is not None:
             self._partner.close()
-
-
-def _stacked(arrivals: list[Any]) -> Any:
-    """Stack the arrivals of several rounds; a round with fewer exchanges is filled up with what arrives."""
-    longest = max(len(one.up) for one in arrivals)
-
-    def padded(a: np.ndarray) -> np.ndarray:
-        return np.concatenate([a, np.ones((longest - len(a), *a.shape[1:]), bool)])
-
-    return jax.tree.map(lambda *parts: np.stack([padded(part) for part in parts]), *arrivals)
 
 
 def small_federation(clients: int, validation: bool = True, size: int = 0) -> Federation:
@@ -174,7 +144,8 @@ def compiles_once(case: Case) -> None:
 def stays_finite(case: Case) -> None:
     """Keep models, losses and metrics finite."""
     outcome = case.straight("fast")
-    for leaf in [*jax.tree.leaves(outcome.models), outcome.loss, *outcome.metrics.values()]:
+    metrics = case.training("fast").evaluate(outcome.state, ROUNDS)
+    for leaf in [*jax.tree.leaves(outcome.models), outcome.loss, *metrics.values()]:
         assert np.isfinite(leaf).all(), "a model, a loss or a metric is not finite"
 
 
@@ -182,7 +153,7 @@ def permutes_with_clients(case: Case) -> None:
     """Store the clients in another order: the results move with them."""
     order = np.random.default_rng(1).permutation(CLIENTS)
     models = jax.tree.map(lambda a: a[order], case.straight("exact").models)
-    moved = case.run(case.training("exact", case.federation.select(order), ids=order)).models
+    moved = train(case.training("exact", case.federation.select(order), ids=order), ROUNDS).models
     _assert_close(models, moved, 1e-6, "the order of storage changes the result")
 
 
@@ -235,7 +206,7 @@ def repeats_loss(case: Case) -> None:
             break
     else:
         raise AssertionError("no message was ever lost: is its topology right?")
-    models = case.run(case.training("exact"), arrivals).models
+    models = train(case.training("exact"), ROUNDS, arrivals).models
     _assert_close(models, merge(halves, "models"), 0.0, "a simulation with the same loss gets other models")
 
 

@@ -1,37 +1,37 @@
 """Run a method with its clients split over two processes, and repeat the loss of such a run in a simulation.
 
-The half of the even-numbered clients lives in this process, the other in a partner process; they talk through a pipe
-(`pipe.py`). Used by the contract that every method keeps.
+The even-numbered clients live in this process, the others in a partner process; they talk through a pipe
+(`peers/pipe.py`). Both run the same `Training` as a simulation, with another factory of peers. Used by the contract
+that every method keeps.
 """
 
 import contextlib
 import multiprocessing
-import pickle
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from coterie import registry
+from coterie.codecs.base import Codec
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
-from coterie.experiment.engine import slot_taker
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
 from coterie.graphs.graph import Graph
+from coterie.learning.task import Task
 from coterie.methods.base import Method
-from coterie.peers.base import Arrivals, Traffic, on_host
-from coterie.peers.coding import Coder
+from coterie.peers.base import Arrivals
 from coterie.peers.line import Delivery, Line
+from coterie.peers.local import Plan
 from coterie.peers.pipe import PipeCarrier
-from coterie.peers.remote import RemotePeers
-from coterie.peers.tables import make_tables
+from coterie.peers.remote import Remote
 
-__all__ = ["Half", "Partner", "Problem", "arrivals_of", "merge", "run_half"]
+__all__ = ["Half", "Outcome", "Partner", "SplitRun", "arrivals_of", "merge", "train"]
 
 
-class Problem(NamedTuple):
+class SplitRun(NamedTuple):
     """A small run, in a form that another process can repeat."""
 
     method: Method
@@ -41,145 +41,83 @@ class Problem(NamedTuple):
     weights: np.ndarray
     rounds: int
     seed: int
-    loss: float = 0.0
-    run: int = 0  # loss is drawn from the frames' headers: another run loses others
-    personal: tuple[str, ...] = ()
-    codec: Any = None
+    codec: Codec | None = None
+
+
+class Outcome(NamedTuple):
+    """What a training gives: its last state, models on the host, losses, and the traffic with the graph it used."""
+
+    state: Any
+    models: Any
+    loss: np.ndarray  # [R, C]
+    traffic: list[tuple[Any, Graph]]
 
 
 class Half(NamedTuple):
-    """What one process knows at the end: models and losses of its clients, traffic, deliveries, bytes it sent."""
+    """What one process knows at the end: models and losses of its clients, deliveries, bytes it sent."""
 
     ids: np.ndarray
     models: Any
     loss: np.ndarray  # [R, C]
-    traffic: list[Traffic]  # by round, 0 is the start
     deliveries: list[Delivery]
     sent: dict[tuple[int, int], int]
 
 
-class _Stage(NamedTuple):
-    """One graph, with programs of its own, since callbacks know whom they address."""
+def train(training: Training, rounds: int, arrivals: Sequence[Arrivals] | None = None) -> Outcome:
+    """Train from the start for some rounds; `arrivals` is a recorded loss to repeat, by round, 0 being the start."""
+    state, opening = training.init(None if arrivals is None else arrivals[0])
+    traffic, losses, done = [(opening.traffic, training.graph)], [], 0
+    while done < rounds:
+        count, graph = training.rounds_to_stage(done + 1, rounds - done), training.graph
+        lost = None if arrivals is None else _stacked(arrivals[done + 1 : done + 1 + count])
+        state, block = training.advance(state, done + 1, count, lost)
+        done += count
+        state, news = training.next_stage(state, done)
+        traffic += [(part, graph) for part in (block.traffic, news) if part is not None]
+        losses.append(block.loss)
+    return Outcome(state, jax.device_get(training.models(state, rounds)), np.concatenate(losses), traffic)
 
-    graph: Graph
-    line: Line
-    tables: Any
-    programs: dict[str, Any]
+
+def _stacked(arrivals: Sequence[Arrivals]) -> Arrivals:
+    """Stack the arrivals of several rounds; in exchanges that a round lacks everything arrives."""
+    longest = max(len(one.up) for one in arrivals)
+
+    def padded(a: np.ndarray) -> np.ndarray:
+        return np.concatenate([a, np.ones((longest - len(a), *a.shape[1:]), bool)])
+
+    return jax.tree.map(lambda *parts: np.stack([padded(part) for part in parts]), *arrivals)
 
 
 class _Site:
-    """The clients that live in one process, with the programs of every stage they have been in."""
+    """The clients that live in one process: their data and programs, and this end of the pipe."""
 
-    def __init__(self, problem: Problem, hub: bool):
-        from coterie.learning.task import Task
+    def __init__(self, what: SplitRun, hub: bool):
+        self.what, self.hub = what, hub
+        self.ids = np.arange(len(what.federation))[0 if hub else 1 :: 2]
+        task = Task.of(what.federation, what.model)
+        self.engine = Engine(task, what.federation.select(self.ids), choose_device("cpu"), Plan("exact"))
+        self.line = Line()
 
-        self.problem, self.clients, self.hub = problem, len(problem.federation), hub
-        self.here = np.arange(self.clients)[0 if hub else 1 :: 2]
-        task = Task.of(problem.federation, problem.model, personal=problem.personal)
-        self.task = problem.method.adapt(task)
-        self.data = jax.tree.map(jnp.asarray, problem.federation.select(self.here).arrays())
-        self._stages: dict[bytes, _Stage] = {}
-
-    def start(self, problem: Problem, connection: Any) -> None:
-        """Begin a run of the same problem: it may lose other messages."""
-        self.problem = problem
-        self.carrier = PipeCarrier(connection, set(self.here.tolist()), self.hub, problem.loss)
-        self.line: Any = None
-        self._use(problem.graph, problem.weights)
-
-    def _use(self, graph: Graph, weights: np.ndarray) -> None:
-        """Begin a stage."""
-        name = graph.neighbours.tobytes() + weights.tobytes()
-        if name not in self._stages:
-            tables = make_tables(graph, weights, self.here)
-            line = Line(self.carrier, tables)
-            self._stages[name] = _Stage(graph, line, jax.tree.map(jnp.asarray, tables), {})
-        old = self.line
-        self.graph, self.line, self._tables, self._programs = self._stages[name]
-        self.line.carrier, self.line.run = self.carrier, self.problem.run
-        self.line.deliveries = [] if old is None else old.deliveries
-        self.line.round, self.line.exchange = (0, 0) if old is None else (old.round, old.exchange)
-        self.memory: Any = {}  # what the codec remembers begins anew with every stage
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Run a function of the method with peers; returns what it returns, and the traffic."""
-        line, clients, method = self.line, self.clients, self.problem.method
-        functions: dict[str, Callable] = {
-            "init": lambda m, peers, data, key: m.init(self.task, peers, data, key),
-            "finetune": lambda m, peers, data, key, state: m.finetune(self.task, state, peers, data, key),
-            "keep": lambda m, peers, data, state: peers.share(m.keep(state, peers.present, clients), certain=True)[0],
-        }
-
-        def program(method: Any, tables: Any, data: Any, *arguments: Any) -> Any:
-            peers = RemotePeers(tables, clients, line)
-            return functions[name](method, peers, data, *arguments), peers.traffic()
-
-        compiled = self._programs.setdefault(name, jax.jit(program))
-        return jax.block_until_ready(compiled(method, self._tables, self.data, *arguments))
-
-    def round(self, key: jax.Array, state: Any, number: int) -> tuple[Any, Any, Traffic]:
-        """Run one round; what its codec remembers stays here."""
-        line, clients, codec = self.line, self.clients, self.problem.codec
-
-        def program(
-            method: Any, tables: Any, data: Any, codec: Any, key: Any, state: Any, number: Any, held: Any
-        ) -> Any:
-            coder = None if codec is None else Coder(codec.at_round(number), key, held)
-            peers = RemotePeers(tables, clients, line, coder)
-            found = method.at_round(number).round(self.task, state, peers, data, key)
-            return found, peers.traffic(), peers.memory
-
-        inputs = (self.problem.method, self._tables, self.data, codec, key, state, jnp.int32(number))
-        if codec is not None and not self.memory:
-            shapes = jax.eval_shape(program, *inputs, None)[2]
-            self.memory = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-        compiled = self._programs.setdefault("round", jax.jit(program))
-        (state, info), traffic, self.memory = jax.block_until_ready(compiled(*inputs, self.memory))
-        return state, info, traffic
-
-    def next_stage(self, state: Any) -> tuple[Any, Traffic]:
-        """Drop the edges that nobody keeps, as `Training.next_stage` does."""
-        kept, traffic = self.call("keep", state)
-        graph, slots = self.graph.keep(np.asarray(kept))
-        self._use(graph, np.zeros(graph.neighbours.shape))
-        return self.problem.method.narrow(state, slot_taker(slots[self.here])), traffic
-
-
-_sites: dict[tuple[bytes, bool], _Site] = {}  # the last one: a problem is run several times, compiled once
-
-
-def _site_of(problem: Problem, hub: bool) -> _Site:
-    name = pickle.dumps(problem._replace(loss=0.0, run=0)), hub  # only a name: nothing is read back from it
-    if name not in _sites:
-        _sites.clear()
-        _sites[name] = _Site(problem, hub)
-    return _sites[name]
-
-
-def run_half(problem: Problem, connection: Any, hub: bool) -> Half:
-    """Run the clients that live in this process; one call of the program is one round."""
-    site = _site_of(problem, hub)
-    site.start(problem, connection)
-    init_key, round_key, tune_key = jax.random.split(jax.random.key(problem.seed), 3)
-    site.line.start_round(0)
-    state, traffic = site.call("init", init_key)
-    traffics, losses = [traffic], []
-    for number in range(1, problem.rounds + 1):
-        site.line.start_round(number)
-        state, info, traffic = site.round(jax.random.fold_in(round_key, number), state, number)
-        traffics.append(traffic)
-        losses.append(np.asarray(info.loss))
-        if number in problem.method.stages():
-            state, traffic = site.next_stage(state)
-            traffics.append(traffic)
-    tuned, _ = site.call("finetune", jax.random.fold_in(tune_key, problem.rounds), state)
-    models = problem.method.models(state) if tuned is None else tuned
-    models, traffics = jax.tree.map(np.asarray, models), [on_host(traffic) for traffic in traffics]
-    return Half(site.here, models, np.stack(losses), traffics, site.line.deliveries, site.carrier.bytes)
+    def run(self, connection: Any, loss: float, number: int) -> Half:
+        """Run this half; messages are lost by chance, others for another `number`."""
+        carrier = PipeCarrier(connection, set(self.ids.tolist()), self.hub, loss)
+        self.line.connect(carrier, number)
+        training = Training(
+            self.engine,
+            self.what.method,
+            self.what.graph,
+            self.what.weights,
+            self.what.seed,
+            ids=self.ids,
+            codec=self.what.codec,
+            peers=Remote(self.line),
+        )
+        outcome = train(training, self.what.rounds)
+        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, carrier.bytes)
 
 
 class Partner:
-    """The other process; kept alive for several problems, since starting it takes seconds."""
+    """The other process; kept alive for several runs, since starting it takes seconds."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -187,23 +125,29 @@ class Partner:
         self._line, line = context.Pipe()
         self._process = context.Process(target=_serve, args=(orders, line), daemon=True)
         self._process.start()
+        self._site: _Site | None = None  # of the last run: compiled once, run with several losses
 
-    def run(self, problem: Problem) -> tuple[Half, Half]:
-        """Run both halves of a problem."""
-        module = sys.modules[type(problem.method).__module__]
-        own_file = module.__file__ if module.__name__.startswith("coterie_user_") else ""
+    def run(self, what: SplitRun, loss: float = 0.0, number: int = 0) -> tuple[Half, Half]:
+        """Run both halves, losing a fraction of the messages: others for another `number`."""
+        if self._site is None or self._site.what is not what:
+            self._open(what)
+            self._site = _Site(what, hub=True)
+        self._orders.send((loss, number))
+        return self._site.run(self._line, loss, number), self._orders.recv()
+
+    def _open(self, what: SplitRun) -> None:
+        """Hand a run to the other process, which must be able to import its method."""
         try:
-            self._orders.send(own_file)
-            self._orders.send(problem)
+            self._orders.send(registry.file_of(type(what.method)))
+            self._orders.send(what)
             refused = self._orders.recv()
         except (EOFError, ConnectionError):
             refused = "it ended at once"
         if refused is not None:
             raise CoterieError(
-                f"a second process cannot import {type(problem.method).__name__} ({refused}): put it in a file of its "
+                f"a second process cannot import {type(what.method).__name__} ({refused}): put it in a file of its "
                 "own, and what runs there below `if __name__ == '__main__':`"
             )
-        return run_half(problem, self._line, hub=True), self._orders.recv()
 
     def close(self) -> None:
         """End the partner process."""
@@ -213,16 +157,21 @@ class Partner:
 
 
 def _serve(orders: Any, line: Any) -> None:
-    while (own_file := orders.recv()) is not None:
+    """Work in the partner process: a file name announces a run, a pair (loss, number) starts it, None ends."""
+    site = None
+    while (order := orders.recv()) is not None:
+        if isinstance(order, tuple):
+            assert site is not None
+            orders.send(site.run(line, *order))
+            continue
         try:
-            if own_file:
-                registry.module_from_file(own_file)
-            problem = orders.recv()
+            if order:
+                registry.module_from_file(order)
+            site = _Site(orders.recv(), hub=False)
         except (AttributeError, ImportError) as error:  # the method's class cannot be found from here
             orders.send(str(error))
             continue
         orders.send(None)
-        orders.send(run_half(problem, line, hub=False))
 
 
 def merge(halves: Sequence[Half], what: str) -> Any:
@@ -252,12 +201,12 @@ def _table(exchanges: list[Delivery], clients: int) -> Arrivals:
     """Stack the exchanges of one round; what was not part of an exchange arrived."""
     slots = max((d.edges.shape[1] for d in exchanges if d.edges is not None), default=0)
     shapes = {"edges": (clients, slots), "up": (clients,), "down": (clients,)}
-    found: dict[str, Any] = {name: np.ones((max(1, len(exchanges)), *shape), bool) for name, shape in shapes.items()}
+    tables: dict[str, Any] = {name: np.ones((max(1, len(exchanges)), *shape), bool) for name, shape in shapes.items()}
     for t, delivery in enumerate(exchanges):
-        for name, arrived in found.items():
+        for name, arrived in tables.items():
             if getattr(delivery, name) is not None:
                 arrived[t] = getattr(delivery, name)
-    return Arrivals(**found)
+    return Arrivals(**tables)
 
 
 def _together(halves: Sequence[Half], mine: Any, theirs: Any) -> np.ndarray:

@@ -1,0 +1,39 @@
+"""How the clients of a run reach each other: one factory per carrier.
+
+A training asks its factory for the verbs inside every program it traces. A simulation, two processes on a pipe, a mesh
+of devices and a network of sites differ in this object only.
+"""
+
+import abc
+from typing import ClassVar
+
+from coterie.peers.base import Arrivals, Peers, Tables
+from coterie.peers.coding import Coder
+
+__all__ = ["PeersFactory"]
+
+
+class PeersFactory(abc.ABC):
+    """Makes the verbs for the clients that live in this process."""
+
+    # Rounds that run as one program; 0: all rounds up to the next evaluation. A network needs 1, so that checkpoints,
+    # rejoining and Ctrl-C have a place between two rounds.
+    rounds_per_call: ClassVar[int] = 0
+
+    @abc.abstractmethod
+    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> Peers:
+        """Return the verbs of one round, while its program is traced.
+
+        Args:
+            tables: who may talk to whom, as arguments of the program.
+            arrivals: a recorded loss to repeat, for carriers that simulate; None delivers everything.
+            coder: the codec of this round; None sends everything as it is.
+        """
+
+    def use_tables(self, tables: Tables) -> None:
+        """Begin a stage: the programs that run from now on get these tables (here as NumPy arrays)."""
+        return
+
+    def start_round(self, number: int) -> None:
+        """Prepare for round `number`, which is about to run; 0 is the start."""
+        return
