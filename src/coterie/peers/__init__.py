@@ -1,1 +1,26 @@
-"""The verbs: the only way a method reaches another client."""
+"""The verbs: the only way a method reaches another client.
+
+A method is a program over "the clients that live here" and never knows where the others are. It calls
+
+    each, each_of          run a function for each client that lives here
+    mix                    weighted sum of the neighbours' values
+    push                   send a part of what one holds; what is not acknowledged stays with its sender
+    swap                   exchange one small value with each neighbour
+    ask                    let each neighbour evaluate a function of my value and its own data
+    mean, centres          averages at a hub: over everybody, over known clusters
+    hub                    let the hub compute something from everybody's values
+    most, share            the largest value of all; everybody's small values
+    loop, choose           loops and branches whose messages are counted
+
+`base.py` implements the verbs and their price once, on top of a few exchanges: to slots, to the hub, from the hub.
+A carrier implements the exchanges, and a factory hands them to a run:
+
+    here.py      what happens on this side: keys, sampling, loops, counters of messages and bytes
+    messages.py  how a value becomes a message (with a codec, where there is one), and the exchanges as abstract methods
+    base.py      the verbs
+    local.py     all clients live here: a simulation
+    remote.py    clients live in several processes; line.py numbers and checks their frames, pipe.py carries them
+    factory.py   what a run asks for the verbs
+    coding.py    a codec at work in one round
+    records.py   tables, traffic, arrivals; tables.py makes the tables of a graph; ledger.py sums up the traffic
+"""

@@ -1,47 +1,49 @@
-"""What a codec does to messages inside a program; the verbs know it, methods do not.
+"""A codec at work inside a program; the verbs use it, methods do not know of it.
 
-The large arrays of a message are one vector a client. How it is squeezed depends on what it is:
-- `reduce`: as it is. For mass that is pushed: its sender keeps what the codec dropped.
-- `update`: a change since something everybody knows, or a gradient; what the codec drops comes next time, if the codec
+The large arrays of a message become one vector per client. The mode says how the codec treats it:
+- `reduce`: the vector itself. For mass that is pushed: its sender keeps what the codec dropped.
+- `update`: a change since a value everybody knows, or a gradient. What the codec drops is sent next time, if the codec
   has error feedback.
-- `mirror`: a model that changes slowly. Both ends keep what the receiver holds of it, and the codec squeezes the
-  difference (Koloskova, Stich, Jaggi 2019; Richtarik et al. 2021); what is dropped stays in the difference. The first
-  message is whole, and since both ends must agree, none may get lost: carriers repeat them until they arrive.
+- `mirror`: a model that changes slowly. Sender and receiver both keep the receiver's copy of it, and the codec encodes
+  the difference (Koloskova, Stich, Jaggi 2019; Richtarik et al. 2021); what is dropped stays in the difference. The
+  first message is whole. Since the copies must stay equal, carriers repeat these messages until they arrive.
 
-What must be remembered between rounds is a `Site` for each place of a round where a verb is called; together they are
-part of the run's state.
+Between rounds one `CallSite` is remembered for each place of a round where a verb is called; together they are part of
+the run's state.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Coder", "Memory", "Site", "Told", "open_vector", "unpacked", "vector_bytes", "wrap_vector"]
+__all__ = ["CallSite", "Coder", "Memory", "Mode", "Outgoing", "open_vector", "unpacked", "vector_bytes", "wrap_vector"]
 
 Tree = Any
-Memory = dict[str, "Site"]
+Memory = dict[str, "CallSite"]
+Mode = Literal["none", "reduce", "update", "mirror"]
 WHOLE, CODED = b"\x00", b"\x01"  # the first byte of a vector on the wire
 
 
-class Site(NamedTuple):
-    """What a verb remembers at one place of a round."""
+class CallSite(NamedTuple):
+    """What is remembered at one place of a round where a verb sends a message."""
 
-    held: jax.Array  # [C, d] what the receivers hold of me; for a mean, what the hub holds
-    begun: jax.Array  # [C] whether they hold anything
+    held: jax.Array  # [C, d] the receivers' copy of my vector; for a mean, the hub's vector
+    begun: jax.Array  # [C] whether they have one
     error: jax.Array  # [C, d] what error feedback adds next time; [C, 0] without
-    others: Any = ()  # what I hold of them, where they live elsewhere: [C, S, d], or at the hub [K, d]
+    others: Any = ()  # my copies of the others' vectors, where they live elsewhere: [C, S, d], or at the hub [K, d]
 
 
-class Told(NamedTuple):
-    """What a client says of `x`, and what its receivers make of it."""
+class Outgoing(NamedTuple):
+    """A message of each client about `x`, and what its receivers make of it."""
 
-    value: Tree  # [C, ...] what stands for x where everything arrived
-    size: Any  # bytes of the message, a number or one for each client `[C]`
+    value: Tree  # [C, ...] what stands for x where the message arrived
+    size: Any  # bytes of the message: one number, or one per client `[C]`
+    mode: Mode = "none"  # none: not encoded
     vector: Any = None  # [C, d] what is encoded; None where nothing is
-    whole: Any = None  # [C] whether it goes as it is
+    whole: Any = None  # [C] whether the vector is sent as it is
     rest: Any = None  # the arrays that are not encoded
     join: Any = None  # puts vector and rest together
     site: str = ""
@@ -53,28 +55,28 @@ class Coder:
     Args:
         codec: see `coterie.codecs`.
         key: the key of this round.
-        memory: the sites; None finds out which there will be, in a trial run of a round.
+        memory: the call sites; None: discover them by tracing one round.
     """
 
     def __init__(self, codec: Any, key: jax.Array, memory: Memory | None):
-        self.codec, self.finding_out = codec, memory is None
+        self.codec, self.discovering = codec, memory is None
         self.memory: Memory = {} if memory is None else dict(memory)
-        self.count: Any = jnp.int32(0)  # messages so far in this round, however often a loop has gone round
+        self.count: Any = jnp.int32(0)  # messages so far in this round, every pass of a loop counted
         self._key = key
         self._names = _names("")
 
     def site(self, clients: int, vector: jax.Array, others: tuple[int, ...] | None) -> str:
-        """Return the name of the place that is reached next; a trial run makes it."""
+        """Return the name of the call site that is reached next; while discovering, it is created."""
         name, size = next(self._names), vector.shape[1]
         if name not in self.memory:
-            held = jnp.zeros((clients, size), vector.dtype)
+            mine = jnp.zeros((clients, size), vector.dtype)
             theirs = () if others is None else jnp.zeros((*others, size), vector.dtype)
             error = self.codec.memory(clients, size, vector.dtype)
-            self.memory[name] = Site(held, jnp.zeros(clients, bool), error, theirs)
+            self.memory[name] = CallSite(mine, jnp.zeros(clients, bool), error, theirs)
         return name
 
     def within(self, part: str, body: Callable[[], Tree]) -> Tree:
-        """Run a part of a round (a loop, a branch) whose places have names of their own, however often it is traced."""
+        """Run a part of a round (a loop, a branch) whose call sites are named apart, however often it is traced."""
         outside, self._names = self._names, _names(f"{part}/")
         value = body()
         self._names = outside
@@ -112,9 +114,9 @@ def _names(prefix: str) -> Iterator[str]:
 
 
 def unpacked(x: Tree) -> tuple[jax.Array | None, list[jax.Array], Callable[[jax.Array, list[jax.Array]], Tree]]:
-    """Split `x [C, ...]` into one vector `[C, d]` of its real arrays and the rest; and the way back.
+    """Split `x [C, ...]` into one vector `[C, d]` of its real arrays and the rest; and return how to join them.
 
-    A number a client has (a weight, a count) is not worth coding, and must often be exact: it is part of the rest. The
+    Single numbers (a weight, a count) are not worth encoding and must often be exact: they are part of the rest. The
     vector is None where nothing is left.
     """
     leaves, structure = jax.tree.flatten(x)

@@ -64,7 +64,7 @@ class Line:
         """Say which round follows: frames are numbered by it."""
         self.round, self.exchange = number, 0
 
-    def talk(self, messages: Iterable[Message]) -> Frames:
+    def exchange_frames(self, messages: Iterable[Message]) -> Frames:
         """Send the messages of one exchange and return the frames for receivers living here."""
         number, self.exchange = self.exchange, self.exchange + 1
         frames = {

@@ -1,0 +1,174 @@
+"""What happens on this side of the network: keys, sampling, loops and branches, and the counters of what was sent.
+
+C = clients living here, K = all clients, D = slots for the neighbours a client hears, L = slots for its listeners.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from coterie.peers.arithmetic import column, seal
+from coterie.peers.coding import Coder, Memory
+from coterie.peers.records import Tables, Traffic, nothing_sent
+
+__all__ = ["Here", "Tree"]
+
+Tree = Any
+
+
+class _Carried(NamedTuple):
+    """What verbs change and loops must carry: exchanges so far, what was sent, the codec's memory and counter."""
+
+    exchanges: jax.Array
+    traffic: Traffic
+    memory: Memory
+    messages: Any
+
+
+class Here(abc.ABC):
+    """The clients that live here, without a way to the others."""
+
+    def __init__(self, tables: Tables, clients: int, coder: Coder | None = None):
+        self.ids, self.neighbours, self.present = tables.ids, tables.neighbours, tables.present
+        self.weights = tables.weights
+        self.tables = tables
+        self.clients = clients
+        self._exchanges: Any = 0
+        self._traffic = nothing_sent(tables)
+        self._coder = coder
+
+    def keys(self, key: jax.Array) -> jax.Array:
+        """Return a key for each client living here: it depends on the client's id, not on where it lives."""
+        return jax.vmap(lambda i: jax.random.fold_in(key, i))(self.ids)
+
+    def sample(self, key: jax.Array, count: int) -> jax.Array:
+        """Choose `count` of all clients, the same everywhere; returns `[C]`, true for the chosen that live here."""
+        if count >= self.clients:
+            return jnp.ones(self.ids.shape[0], bool)
+        draw = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i)))(jnp.arange(self.clients))
+        rank = jnp.argsort(jnp.argsort(draw, stable=True), stable=True)
+        return rank[self.ids] < count
+
+    def links(self, key: jax.Array, step: Any = 0) -> jax.Array:
+        """Draw whom each client reaches in a step: `[C, L]`, for `push`. Certain links are always there.
+
+        A random link is drawn by its sender, from the key and both ids; a scheduled one is read at `step` modulo the
+        length of the schedule.
+        """
+        if self.tables.schedule.shape[0]:
+            return self.tables.schedule[step % self.tables.schedule.shape[0]] & self.tables.listening
+
+        def draw(key: jax.Array, listener: jax.Array) -> jax.Array:
+            return jax.random.uniform(jax.random.fold_in(key, listener))
+
+        drawn = jax.vmap(lambda key, row: jax.vmap(lambda j: draw(key, j))(row))(self.keys(key), self.tables.listeners)
+        return (drawn < self.tables.chance) & self.tables.listening
+
+    @abc.abstractmethod
+    def each(self, fn: Callable, *stacked: Tree) -> Tree:
+        """Run `fn` for each client living here."""
+
+    def each_of(self, active: jax.Array, at_most: int, fn: Callable, otherwise: Tree, *stacked: Tree) -> Tree:
+        """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
+        here = self.ids.shape[0]
+        if at_most >= here:
+            done = self.each(fn, *stacked)
+            return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), done, otherwise)
+        chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
+        done = self.each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
+        return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
+
+    def seal(self, x: Tree) -> Tree:
+        """Fix a product before it is added to something, so that its bits do not depend on where clients live.
+
+        XLA may join a product and a sum into one fused multiply-add, depending on the code around it, which changes
+        the last bit. On a CPU an optimisation barrier does not prevent it (it is removed early); passing the bits
+        through an integer sum with a zero that the compiler cannot know does. Batched programs do not pay for it.
+        """
+        return seal(x, jnp.minimum(self.ids[0], 0))
+
+    def sum_slots(self, values: jax.Array) -> jax.Array:
+        """Sum `[C, D]` over the slots, one after another: a compiler's own order may depend on where clients live."""
+        start = jnp.zeros(values.shape[0], values.dtype)
+        return lax.fori_loop(0, values.shape[1], lambda k, total: total + values[:, k], start) if values.size else start
+
+    # -- loops and branches that may contain verbs ------------------------------------------------------
+
+    def loop(self, times: int, body: Callable[[jax.Array, Tree], Tree], start: Tree) -> Tree:
+        """Run `body(step, value)` that many times; verbs inside it are counted."""
+        part = self._part("loop", body)
+        if self._coder is not None and self._coder.discovering:
+            return part(jnp.int32(0), start)
+
+        def counted(step: jax.Array, carry: tuple[Tree, _Carried]) -> tuple[Tree, _Carried]:
+            self._load(carry[1])
+            value = part(step, carry[0])
+            return value, self._save()
+
+        value, carried = lax.fori_loop(0, times, counted, (start, self._save()))
+        self._load(carried)
+        return value
+
+    def choose(self, flag: jax.Array, yes: Callable[[Tree], Tree], no: Callable[[Tree], Tree], value: Tree) -> Tree:
+        """Run `yes(value)` or `no(value)`; `flag []` must be the same everywhere. Only what runs is counted."""
+        parts = [self._part(name, branch) for name, branch in (("yes", yes), ("no", no))]
+        if self._coder is not None and self._coder.discovering:
+            return [part(value) for part in parts][0]  # both, since each has call sites of its own  # noqa: RUF015
+
+        def counted(part: Callable[[Tree], Tree]) -> Callable[[tuple[Tree, _Carried]], tuple[Tree, _Carried]]:
+            def run(carry: tuple[Tree, _Carried]) -> tuple[Tree, _Carried]:
+                self._load(carry[1])
+                value = part(carry[0])
+                return value, self._save()
+
+            return run
+
+        value, carried = lax.cond(flag, counted(parts[0]), counted(parts[1]), (value, self._save()))
+        self._load(carried)
+        return value
+
+    def _part(self, name: str, body: Callable[..., Tree]) -> Callable[..., Tree]:
+        """Name a part of a round for the codec, so that its call sites are the same however often it is traced."""
+        if self._coder is None:
+            return body
+        place, coder = f"{self._coder.next_name()}{name}", self._coder
+        return lambda *values: coder.within(place, lambda: body(*values))
+
+    def _save(self) -> _Carried:
+        """Return what verbs change, to carry it through a traced loop or branch."""
+        memory, messages = ({}, ()) if self._coder is None else (self._coder.memory, self._coder.count)
+        return _Carried(jnp.asarray(self._exchanges, jnp.int32), self._traffic, memory, messages)
+
+    def _load(self, carried: _Carried) -> None:
+        """Take over what `_save` returned, inside or after the loop."""
+        self._exchanges, self._traffic = carried.exchanges, carried.traffic
+        if self._coder is not None:
+            self._coder.memory, self._coder.count = carried.memory, carried.messages
+
+    # -- the counters -----------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> Memory:
+        """What the codec remembers for the next round."""
+        return {} if self._coder is None else self._coder.memory
+
+    def traffic(self) -> Traffic:
+        """Return what was sent so far in this round."""
+        return self._traffic
+
+    def _next_exchange(self) -> Any:
+        number, self._exchanges = self._exchanges, self._exchanges + 1
+        return number
+
+    def _charge(self, link: str, messages: jax.Array, size: Any) -> None:
+        """Add `messages` (0 or 1 each) of `size` bytes (one number, or one each) on a link: heard, told, up or down."""
+        sent = messages.astype(jnp.uint32)
+        count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
+        low = words[..., 0] + sent * jnp.asarray(size, jnp.uint32)
+        high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than one of its terms has overflowed
+        new = {f"{link}_messages": count + sent, f"{link}_bytes": jnp.stack([low, high], -1)}
+        self._traffic = self._traffic._replace(**new)

@@ -1,0 +1,173 @@
+"""How a value becomes a message, and the exchanges that a carrier implements.
+
+A message is the value itself, or what a codec makes of it (`coding.py` explains the modes). The verbs in `base.py`
+are written on top of what is here.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie.peers.arithmetic import message_bytes
+from coterie.peers.coding import Mode, Outgoing, unpacked
+from coterie.peers.here import Here, Tree
+
+__all__ = ["AtHub", "Messages", "Received"]
+
+
+class Received(NamedTuple):
+    """What came in through the slots of the clients living here."""
+
+    slot: Callable[[Any], Tree]  # slot k -> [C, ...]
+    arrived: jax.Array  # [C, S]
+    sent: jax.Array  # [C, S] which messages were sent, as far as the receiver can know
+    size: Any = 0  # bytes of each message: one number, or [C, S]
+    rows: Tree = None  # the messages as the carrier has them: [K, ...] in a simulation, else [C, S, ...]
+    coded: bool = False  # whether a codec stands between sender and receiver
+
+
+class AtHub(NamedTuple):
+    """What the hub received, in id order."""
+
+    values: Tree  # [K, ...]; of a change that a codec encoded: the pair (vector, rest)
+    beside: Tree  # [K, ...] the exact values that travelled with it
+    arrived: jax.Array  # [K]
+    exchange: Any  # for the way back; None where nothing may get lost
+
+
+class Messages(Here):
+    """Encodes messages, and moves them with the exchanges of a carrier."""
+
+    apart: ClassVar[bool]  # receivers live elsewhere, so they keep their own copy of what a sender sent them before
+
+    # -- what a carrier implements -----------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _to_slots(self, message: Outgoing, to: jax.Array) -> Received:
+        """Send each client's message to the listeners where `to [C, L]`; it comes in through neighbour slots."""
+
+    @abc.abstractmethod
+    def _acknowledge(self, arrived: jax.Array) -> jax.Array:
+        """Tell senders what arrived, `[C, D]`; returns which of one's own messages did, `[C, L]`. Never lost."""
+
+    @abc.abstractmethod
+    def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
+        """Exchange `x [C, D, ...]` where `mutual [C, D]`: each neighbour gets its own value."""
+
+    @abc.abstractmethod
+    def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
+        """Send a question to every neighbour, which answers `fn(question, own)`; returns answers and their shapes."""
+
+    @abc.abstractmethod
+    def _to_hub(
+        self, x: Tree, active: jax.Array, certain: bool, whole: jax.Array | None = None, mirrored: bool = False
+    ) -> tuple[Tree, jax.Array, Any, Any]:
+        """Send `x [C, ...]` to the hub where `active [C]`; there everyone's `[K, ...]` are returned, elsewhere zeros.
+
+        With `whole [C]` the last array of x is encoded, except where it goes whole. What is `certain` or `mirrored`
+        (both ends must stay equal) is repeated until it arrives. Returns the values, `arrived [K]`, a token for the
+        way back (None if certain), and which vectors came whole.
+        """
+
+    @abc.abstractmethod
+    def _from_hub(self, rows: Tree, took_part: jax.Array, exchange: Any, copies: bool = True) -> tuple[Tree, jax.Array]:
+        """Send each client its row of `rows [K, ...]`; returns the rows `[C, ...]` of the clients here, and `arrived`.
+
+        A client that took no part gets a free copy, or without `copies` nothing at all.
+        """
+
+    @abc.abstractmethod
+    def _from_hub_to_all(self, x: Tree) -> Tree:
+        """Give the hub's `x`, which has no client axis, to every process. Never lost."""
+
+    def _whole(self, x: Tree) -> Tree:
+        """Bring `x` together where devices share the work, before values of different clients are combined."""
+        return x
+
+    # -- messages -----------------------------------------------------------------------------------
+
+    def _encode(
+        self,
+        x: Tree,
+        mode: Mode,
+        active: jax.Array | None = None,
+        others: tuple[int, ...] = (),
+        since: Tree = None,
+    ) -> Outgoing:
+        """Make the messages of the clients (or of those where `active [C]`) about `x [C, ...]`.
+
+        Args:
+            x: the values.
+            mode: reduce, update or mirror (see `coding.py`).
+            active: who sends anything at all.
+            others: for mirror: the leading axes of the copies that receivers in other processes keep.
+            since: the value an update counts from; default zero.
+        """
+        vector, rest, join = unpacked(x)
+        coder = self._coder
+        if coder is None or vector is None:
+            return Outgoing(x, message_bytes(x))
+        # Only finite numbers are encoded: of a client that has diverged, receivers keep the last value.
+        active = jnp.ones(self.ids.shape[0], bool) if active is None else active
+        active = active & jnp.isfinite(vector).all(1)
+        name = coder.site(self.ids.shape[0], vector, others if mode == "mirror" and self.apart else None)
+        site, keys = coder.memory[name], coder.keys(self.ids)
+        mask = active[:, None]
+        whole = jnp.zeros_like(active)
+        known = None if since is None else unpacked(since)[0]
+        start = site.held if mode == "mirror" else jnp.zeros_like(vector) if known is None else known
+        change = jnp.where(mask, vector - start, 0)
+        if mode == "update":
+            sent, error = self.each(coder.squeeze, change, site.error, keys)
+            value = sent = self.seal(jnp.where(mask, sent, 0))
+            site = site._replace(error=jnp.where(mask, error, site.error))
+        elif mode == "mirror":
+            whole = active & ~site.begun
+            squeezed = self.seal(jnp.where(mask, self.each(coder.reduce, change, keys), 0))
+            sent = jnp.where(whole[:, None], vector, squeezed)
+            value = jnp.where(whole[:, None], vector, site.held + sent)
+            site = site._replace(held=value, begun=site.begun | active)
+        else:
+            value = sent = self.seal(self.each(coder.reduce, change, keys))
+        coder.memory = coder.memory | {name: site}
+        size = message_bytes(rest) + self.each(coder.bytes, sent, whole)
+        return Outgoing(join(value, rest), size, mode, sent, whole, rest, join, name)
+
+    def _gather(self, message: Outgoing, beside: Tree, active: jax.Array, certain: bool = False) -> AtHub:
+        """Send a message to the hub, and exact values beside it."""
+        mirrored = message.mode == "mirror" and self.apart
+        if message.vector is None or not (mirrored or message.mode == "update"):
+            (value, beside), arrived, exchange, _ = self._to_hub((message.value, beside), active, certain)
+            return AtHub(value, beside, arrived, exchange)
+        sent = (message.rest, beside, message.vector)
+        (rest, beside, vector), arrived, exchange, came_whole = self._to_hub(
+            sent, active, certain, message.whole, mirrored
+        )
+        if not mirrored:
+            return AtHub((vector, rest), beside, arrived, exchange)
+        vector = self._recall(message.site, vector, came_whole, arrived)
+        return AtHub(message.join(vector, rest), beside, arrived, exchange)
+
+    def _recall(self, name: str, vector: jax.Array, whole: jax.Array, arrived: jax.Array) -> jax.Array:
+        """Add the changes that arrived to the receivers' copies of their senders; returns the copies."""
+        assert self._coder is not None
+        site = self._coder.memory[name]
+        new = jnp.where(whole[..., None], vector, site.others + vector)
+        new = jnp.where(arrived[..., None], new, site.others)
+        self._coder.memory = self._coder.memory | {name: site._replace(others=new)}
+        return new
+
+    def _add_to_hub(self, message: Outgoing, since: Tree, change: jax.Array, mass: jax.Array) -> jax.Array:
+        """Add the mean change `[1, d]` to the vector that the hub keeps; returns the new one, `[1, d]`."""
+        coder, first = self._coder, unpacked(since)[0]
+        assert coder is not None
+        assert first is not None
+        site = coder.memory[message.site]
+        kept = jnp.where(site.begun[0], site.held[0], first[0])
+        kept = jnp.where(mass[0] > 0, kept + change[0], kept)
+        new = site._replace(held=jnp.broadcast_to(kept, site.held.shape), begun=jnp.ones_like(site.begun))
+        coder.memory = coder.memory | {message.site: new}
+        return kept[None]
