@@ -3,7 +3,8 @@
     python benchmarks/same_numbers.py BASE           # a commit against this working tree
     python benchmarks/same_numbers.py BASE HEAD      # a commit against another
 
-Every method that both versions have runs for a few rounds on the embedded digits, each version with its own source.
+Every method that both versions have runs for a few rounds on embedded data, each version with its own source: batched
+on a linear model, one client after another on a network, and the exact regressions on a table.
 Every number of the metrics, graphs, ledgers and models is compared bit for bit; what differs is named, and the exit
 status is 1. A file that holds the same numbers but is written in another way is named, too, but is no difference.
 """
@@ -27,11 +28,9 @@ SAME = ("metrics.jsonl", "graph", "ledger", "models")
 EXPERIMENT = """
 format = 1
 [data]
-name = "digits"
+name = "{data}"
 [partition]
-name = "classes"
-clients = 7
-classes = 3
+{partition}
 [model]
 name = "{model}"
 [method]
@@ -45,7 +44,16 @@ rounds = 5
 evaluate_every = 2
 mode = "{mode}"
 """
-VARIANTS = {"linear-fast": ("linear", "fast"), "mlp-exact": ("mlp", "exact")}
+DIGITS = {"data": "digits", "partition": 'name = "classes"\nclients = 7\nclasses = 3'}
+TABLE = {"data": "hierarchical-linear", "partition": 'name = "natural"'}
+EXACT = ("local-exact", "pooled-exact", "hierarchical")  # regressions: they refuse images
+LAYERED = ("spdb", "fedper", "fedrep", "component")  # they need a model of several layers
+# settings of the experiment, the methods that run in it, those that do not
+VARIANTS: dict[str, tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]] = {
+    "linear-fast": (DIGITS | {"model": "linear", "mode": "fast"}, (), (*EXACT, *LAYERED)),
+    "mlp-exact": (DIGITS | {"model": "mlp", "mode": "exact"}, (), EXACT),
+    "table": (TABLE | {"model": "linear", "mode": "fast"}, EXACT, ()),
+}
 
 
 def source_of(commit: str | None, place: Path) -> Path:
@@ -123,11 +131,12 @@ def main() -> None:
         known = [methods_of(source, cache) for source in sources]
         methods = [name for name in known[0] if name in known[1]]
         left_out = sorted({*known[0], *known[1]} - set(methods))
-        for label, (model, mode) in VARIANTS.items():
+        for label, (settings, only, without) in VARIANTS.items():
             file = place / f"{label}.toml"
-            file.write_text(EXPERIMENT.format(model=model, mode=mode))
+            file.write_text(EXPERIMENT.format(**settings))
+            chosen = [name for name in methods if name not in without and (not only or name in only)]
             for side, source in zip(("base", "head"), sources, strict=True):
-                words = ["--methods", ",".join(methods), "--device", args.device, "--json"]
+                words = ["--methods", ",".join(chosen), "--device", args.device, "--json"]
                 coterie(source, cache, "compare", file, *words, "--out", place / "runs" / side / label)
         base, head = (contents(place / "runs" / side) for side in ("base", "head"))
     found = {name: explain(name, base.get(name), head.get(name)) for name in differing(base, head)}

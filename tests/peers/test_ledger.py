@@ -71,11 +71,12 @@ def test_blocks_add_up_and_survive_a_file(ledger, tmp_path):
     second = ledger.add(6, traffic(up={(0, 2): 1_000}))
     assert second["rounds"].tolist() == [6, 7]
     assert "heard_bytes" not in second  # what nobody sent is not stored
-    files = []
+    blocks = []
     for number, block in enumerate(ledger.blocks):
-        files.append(tmp_path / f"{number}.npz")
-        np.savez(files[-1], **block)
-    again = Ledger.read(NAMES, GRAPH.neighbours, files)
+        np.savez(tmp_path / f"{number}.npz", **block)
+        with np.load(tmp_path / f"{number}.npz") as arrays:
+            blocks.append(dict(arrays))
+    again = Ledger(NAMES, GRAPH.neighbours, blocks)
     assert again.totals()["sent"].tolist() == ledger.totals()["sent"].tolist() == [110, 10, 1_020]
     assert again.edges().equals(ledger.edges())
 

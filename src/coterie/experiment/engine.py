@@ -32,7 +32,7 @@ __all__ = ["Engine", "Rounds", "Training", "plan_for"]
 
 class Rounds(NamedTuple):
     """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights, and
-    what the method has counted until then."""
+    the method's own counts so far."""
 
     loss: np.ndarray
     traffic: Traffic
@@ -115,7 +115,7 @@ class Training:
         weights: `[K, D]` mixing weights of the graph.
         seed: everything random is drawn from (seed, round, client id).
         ids: the id of the client in each row of the federation; default 0, 1, 2, ...
-        codec: how messages are squeezed; None sends them as they are. What it remembers is then part of the state.
+        codec: how messages are encoded; None sends them as they are. Its memory is then part of the state.
         peers: how clients reach each other; default: a simulation, in which all of them live here.
     """
 
@@ -211,9 +211,9 @@ class Training:
         return Coded(inner, peers.memory), (info, peers.traffic())
 
     def _nothing_remembered(self, state: Any) -> dict:
-        """Return what the codec remembers before the first round of a stage: it begins anew, with whole messages.
+        """Return the codec's memory before the first round of a stage, which starts with whole messages.
 
-        Which verbs a round calls is found out by tracing one.
+        Which verbs a round calls is discovered by tracing one.
         """
 
         def trial(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Any:
@@ -234,8 +234,8 @@ class Training:
     def next_stage(self, state: Any, number: int) -> tuple[Any, Traffic | None]:
         """Begin a new stage if one begins after round `number`: the method says which edges stay.
 
-        Everyone learns by `share` who keeps whom, since a kept graph is not symmetric and listeners must know.
-        Returns the state for the new tables, and what the news cost (None if the stage goes on).
+        A kept graph need not be symmetric, so `share` tells everyone who keeps whom. Returns the state for the new
+        tables, and the traffic of that exchange (None if the stage goes on).
         """
         if number not in self.method.stages():
             return state, None
@@ -259,15 +259,15 @@ class Training:
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             peers = self.peers.make(tables)
             models, before = self._models(method, peers, clients, key, state, number)
-            found = evaluate(self.task, peers, models, clients)
+            metrics = evaluate(self.task, peers, models, clients)
             if before is not None:
-                found["untuned"] = evaluate(self.task, peers, before, clients)["test"]
-            return found
+                metrics["untuned"] = evaluate(self.task, peers, before, clients)["test"]
+            return metrics
 
-        found = self._call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        by_split = self._call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
             f"{split}_{name}": np.asarray(values)
-            for split, metrics in found.items()
+            for split, metrics in by_split.items()
             for name, values in metrics._asdict().items()
         }
 

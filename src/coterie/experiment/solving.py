@@ -1,8 +1,8 @@
 """Methods that are solved and not iterated: an estimator's answer takes the place of rounds of training.
 
-Such a method has `fit(task, clients) -> Fitted` in place of `init` and `round`. It runs once, outside the compiled
-program and in double precision, in round 1; the rounds after it change nothing and send nothing. Everything else is
-that of any method: the loop, evaluation on the clients' own samples, ledger, checkpoint, files, report.
+A `Solved` method is fitted once, in round 1, outside the compiled program and in double precision; later rounds change
+nothing and send nothing. Everything else works as for any method: the loop, evaluation on the clients' own samples,
+ledger, checkpoint, files, report.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ class Fitting(Training):
     """A `Training` whose method is solved in its first round."""
 
     def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
-        """Return fresh models, which stand for what is not known yet; they cost nothing."""
+        """Return fresh models, which stand in until the problem is solved; they cost nothing."""
         model = self.task.init(self._init_key)
         state = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.engine.size, *a.shape)), model)
         return self.engine.place(state), Rounds(np.zeros((1, self.engine.size)), self._sent(1), None)
@@ -54,7 +54,7 @@ class Fitting(Training):
         return self.peers.make(tables).each(one, state, clients.train, clients.labels)
 
     def _sent(self, rounds: int) -> Traffic:
-        """Return the counters of so many rounds in which nothing was sent, on the host."""
+        """Return the counters, on the host, of that many rounds in which nothing was sent."""
         none = on_host(nothing_sent(self._tables))._asdict()
         empty: dict[str, Any] = {name: np.zeros((rounds, *a.shape), np.int64) for name, a in none.items()}
         return Traffic(**empty)

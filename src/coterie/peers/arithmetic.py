@@ -32,19 +32,19 @@ def message_bytes(x: Tree, leading: int = 1) -> int:
 
 
 def share_bytes(x: Tree, clients: int) -> int:
-    """Return the size of the table that `share` sends down: everyone's values and who is missing."""
+    """Return the size of the table that `share` sends down: everyone's values, and whose are missing."""
     whole = [jax.ShapeDtypeStruct((clients, *a.shape[1:]), a.dtype) for a in jax.tree.leaves(x)]
     return frame_bytes([*whole, jax.ShapeDtypeStruct((clients,), jnp.bool_)])
 
 
 def fold_slots(
-    slots: int, hear: Callable[[Any], Tree], weights: jax.Array, start: Tree, seal: Callable[[Tree], Tree]
+    slots: int, slot: Callable[[Any], Tree], weights: jax.Array, start: Tree, seal: Callable[[Tree], Tree]
 ) -> Tree:
-    """Add `weights[:, k] * hear(k)` slot after slot. In this order on every carrier: that makes results bit-equal."""
+    """Add `weights[:, k] * slot(k)`, slot after slot: the same order on every carrier makes results bit-equal."""
 
     def add(k: Any, total: Tree) -> Tree:
         return jax.tree.map(
-            lambda t, other: t + seal(column(weights[:, k], other).astype(other.dtype) * other), total, hear(k)
+            lambda t, other: t + seal(column(weights[:, k], other).astype(other.dtype) * other), total, slot(k)
         )
 
     return lax.fori_loop(0, slots, add, start) if slots else start

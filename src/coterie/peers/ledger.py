@@ -1,10 +1,9 @@
 """The ledger: messages and bytes per edge and round, from the frames that are (or would be) sent.
 
-A hub's traffic is kept apart: `mean` is priced as one model up and one down for each client that takes part.
+Traffic with a hub has its own links: `mean` costs one model up and one down for each client that takes part.
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 __all__ = ["HUB", "Ledger"]
 
 HUB = "hub"
-_EDGE_LINKS = ("heard", "told")  # neighbour -> me, me -> neighbour
+_EDGE_LINKS = ("heard", "told")  # from a neighbour to me, from me to a neighbour
 _HUB_LINKS = ("up", "down")
 
 
@@ -87,12 +86,3 @@ class Ledger:
             return empty
         keys = ["round", "sender", "receiver"]
         return pd.concat(frames).groupby(keys, as_index=False)[["messages", "bytes"]].sum()
-
-    @classmethod
-    def read(cls, names: tuple[str, ...], neighbours: np.ndarray, files: list[Path]) -> "Ledger":
-        """Read the blocks of a run folder."""
-        blocks = []
-        for file in files:
-            with np.load(file) as arrays:
-                blocks.append(dict(arrays))
-        return cls(names, neighbours, blocks)

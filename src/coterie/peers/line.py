@@ -1,4 +1,4 @@
-"""A process's end of the network: what a carrier does, how frames are numbered, what is checked on arrival."""
+"""One process's end of the network: the interface of a carrier, the numbers of frames, the checks on arrival."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -12,28 +12,29 @@ from coterie.peers.records import Tables
 
 __all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Address", "Carrier", "Delivery", "Frames", "Line", "Message"]
 
-HUB = 0xFFFFFFFF  # the hub's place in a frame's header
-# Kinds of frames. A carrier may give up on an ordinary one, never on an essential one. A copy is the hub's mean for a
-# client that took no part in it: the ledger counts it when that client next takes part, where a hub would send it.
+HUB = 0xFFFFFFFF  # the hub's id in a frame's header
+# Kinds of frames. A carrier may give up on an ordinary frame, but repeats an essential one until it arrives. A copy is
+# the hub's mean for a client that took no part: the ledger counts it when that client next takes part, because a real
+# hub would send it then.
 ORDINARY, ESSENTIAL, COPY = 0, 1, 2
 
 Frames = dict[tuple[int, int], bytes]  # by (sender, receiver)
 Address = tuple[int, tuple[int, int], tuple[int, ...]]  # kind, (sender, receiver), where in the arrays
-# kind, (sender, receiver), arrays, and one array more that was encoded: its bytes and what it looks like
+# kind, (sender, receiver), arrays, and one more array that was encoded: its bytes, its shape and dtype
 Message = tuple[int, tuple[int, int], list[np.ndarray], bytes, Any]
 
 
 class Carrier(Protocol):
     """Moves frames between the processes of a run."""
 
-    hub: bool  # whether the hub (the first process) is this one
+    hub: bool  # whether the hub lives in this process (the first one)
 
     def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
         """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
 
 
 class Delivery(NamedTuple):
-    """What arrived in one exchange; enough of them repeat a run's loss in a simulation."""
+    """What arrived in one exchange; a simulation can repeat the loss of a run from its deliveries."""
 
     round: int
     edges: np.ndarray | None = None  # [C, D] by slot
@@ -61,7 +62,7 @@ class Line:
         self.start_round(0)
 
     def start_round(self, number: int) -> None:
-        """Say which round follows: frames are numbered by it."""
+        """Begin a round: its frames carry this number."""
         self.round, self.exchange = number, 0
 
     def exchange_frames(self, messages: Iterable[Message]) -> Frames:
@@ -74,9 +75,9 @@ class Line:
         return self.carrier.exchange(self.round, number, frames)
 
     def open(self, frame: bytes | None, like: Sequence[Any], codec: Any = None) -> list[Any] | None:
-        """Check what arrived before a method sees it: whole, of this run and round, finite.
+        """Check a frame before a method sees it: complete, of this run and round, finite. None if anything is wrong.
 
-        With a codec the last array was encoded; one more value says whether it came whole.
+        With a codec the last array was encoded; one more value says whether it was sent whole.
         """
         opened = None if frame is None else decode(frame, like, coded=codec is not None)
         if opened is None or opened[0].run != self.run or opened[0].round != self.round:
@@ -86,7 +87,7 @@ class Line:
             data = arrays.pop().tobytes()
             try:
                 arrays += [open_vector(codec, data, like[-1]), data[:1] == WHOLE]
-            except CoterieError:  # torn on the way: as if it had not arrived
+            except CoterieError:  # damaged on the way: as if it had not arrived
                 return None
         floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]
         return arrays if all(np.isfinite(v).all() for v in floats) else None

@@ -1,7 +1,7 @@
 """Clients split over two processes that talk through a plain pipe: the smallest real network, used to prove methods.
 
-A method that reaches another client by any way but a verb fails here. Loss is drawn for each frame from its header,
-so that both ends agree on it and a simulation can repeat it.
+A method that reaches another client without a verb fails here. Whether a frame is lost is drawn from its header, so
+that both ends agree and a simulation can repeat it.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
 
 __all__ = ["PipeCarrier"]
 
-_KIND = slice(6, 8)  # where the kind stands in a frame's header
+_KIND = slice(6, 8)  # the bytes of the kind in a frame's header
 
 
 class PipeCarrier:
@@ -22,14 +22,14 @@ class PipeCarrier:
         connection: the end of a `multiprocessing.Pipe`.
         here: ids of the clients that live at this end.
         hub: whether the hub lives at this end.
-        loss: the fraction of frames that get lost, essential ones aside; between clients of one process too.
+        loss: the fraction of frames that get lost, between clients of one process too; essential ones never do.
     """
 
     def __init__(self, connection: Connection, here: set[int], hub: bool, loss: float = 0.0):
         self.hub = hub
         self._connection, self._loss = connection, loss
         self._here = here | ({HUB} if hub else set())
-        self.bytes: dict[tuple[int, int], int] = {}  # what was sent from here, by (sender, receiver), without copies
+        self.bytes: dict[tuple[int, int], int] = {}  # bytes sent from here, by (sender, receiver), without copies
 
     def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
         """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
@@ -39,7 +39,7 @@ class PipeCarrier:
         alive = {pair: frame for pair, frame in frames.items() if not self._lost(frame)}
         near = {pair: frame for pair, frame in alive.items() if pair[1] in self._here}
         far = [(*pair, frame) for pair, frame in alive.items() if pair[1] not in self._here]
-        # The ends take turns, so that neither blocks on a full pipe while the other writes.
+        # The two ends take turns, so that neither blocks on a full pipe while the other writes.
         if self.hub:
             self._send(far)
             return near | self._receive()

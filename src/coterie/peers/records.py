@@ -1,4 +1,4 @@
-"""What goes into a program and comes out of it beside a method's state: who talks to whom, what was sent, what arrived.
+"""Inputs and outputs of a program beside a method's state: who talks to whom, what was sent, what arrived.
 
 C = clients living here, K = all clients, D = slots for the neighbours one hears, L = slots for the listeners.
 """
@@ -15,9 +15,8 @@ __all__ = ["Arrivals", "Centres", "Tables", "Traffic", "nothing_sent", "on_host"
 class Tables(NamedTuple):
     """Who may talk to whom, for the clients living here; arguments of the program, never constants.
 
-    `back[i, k]` is where i stands among the listeners of its k-th neighbour, `twin[i, k]` where it stands among that
-    neighbour's own neighbours (-1: it does not hear i), `seat[i, l]` where it stands among its l-th listener's
-    neighbours.
+    `back[i, k]` is the slot of i among the listeners of its k-th neighbour, `twin[i, k]` its slot among that
+    neighbour's own neighbours (-1: it does not hear i), `seat[i, l]` its slot among its l-th listener's neighbours.
     """
 
     ids: jax.Array  # [C]
@@ -28,23 +27,23 @@ class Tables(NamedTuple):
     back: jax.Array  # [C, D]
     twin: jax.Array  # [C, D]
     seat: jax.Array  # [C, L]
-    weights: jax.Array  # [C, D] the mixing weights of the graph; a client keeps what its row lacks to one
-    strength: jax.Array  # [C, D] how strongly one is tied to each neighbour; 0 where there is none
+    weights: jax.Array  # [C, D] the mixing weights of the graph; a client keeps 1 - the sum of its row
+    strength: jax.Array  # [C, D] the strength of the tie to each neighbour; 0 where there is none
     chance: jax.Array  # [C, L] the probability of reaching each listener in a step; 1 where links are certain
-    schedule: jax.Array  # [T, C, L] whom one reaches in step t, t + T, ...; no rows where links are not scheduled
+    schedule: jax.Array  # [T, C, L] whom a client reaches in step t, t + T, ...; T = 0 without a schedule
     order: jax.Array  # [K] where the client with id k is stored, when all live here
 
 
 class Traffic(NamedTuple):
     """Messages and bytes of one round: from each neighbour, to each neighbour, to and from the hub.
 
-    Inside a program bytes have one axis more, the low and the high word: a round of many exchanges passes 4 GiB.
-    `on_host` makes one number of the two.
+    Inside a program bytes have one more axis, the low and the high word, because a round may send more than 4 GiB;
+    `on_host` joins the two.
     """
 
-    heard_messages: jax.Array  # [C, D]
+    heard_messages: jax.Array  # [C, D] received from each neighbour
     heard_bytes: jax.Array
-    told_messages: jax.Array  # [C, D]
+    told_messages: jax.Array  # [C, D] sent to each neighbour
     told_bytes: jax.Array
     up_messages: jax.Array  # [C]
     up_bytes: jax.Array
@@ -53,7 +52,7 @@ class Traffic(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """Which messages of a round arrived, one row an exchange: a recorded loss that a simulation can repeat."""
+    """Which messages of a round arrived, one row per exchange: a recorded loss that a simulation can repeat."""
 
     edges: jax.Array  # [T, C, D]
     up: jax.Array  # [T, C]
@@ -61,9 +60,9 @@ class Arrivals(NamedTuple):
 
 
 class Centres(NamedTuple):
-    """What `centres` brings to each client: the mean of its cluster, and of everybody where that was asked for."""
+    """What `centres` returns for each client: the mean of its cluster, and of everybody if asked for."""
 
-    near: Any  # [C, ...] the mean of one's cluster
+    near: Any  # [C, ...] the mean of the client's cluster
     near_weight: jax.Array  # [C] the weight behind it
     far: Any = None  # [C, ...] the mean of everybody
     far_weight: Any = None  # [C]
@@ -78,6 +77,6 @@ def nothing_sent(tables: Tables) -> Traffic:
 
 def on_host(traffic: Traffic) -> Traffic:
     """Copy what was sent to the host, as 64-bit numbers."""
-    found: dict[str, Any] = {name: np.asarray(value).astype(np.int64) for name, value in traffic._asdict().items()}
-    words = {name: a[..., 0] + (a[..., 1] << 32) for name, a in found.items() if name.endswith("bytes")}
-    return Traffic(**(found | words))
+    counts: dict[str, Any] = {name: np.asarray(value).astype(np.int64) for name, value in traffic._asdict().items()}
+    joined = {name: a[..., 0] + (a[..., 1] << 32) for name, a in counts.items() if name.endswith("bytes")}
+    return Traffic(**(counts | joined))

@@ -1,4 +1,4 @@
-"""From a graph to the tables the verbs read: slots, and where each client stands in the tables of others."""
+"""From a graph to the tables that the verbs read: slots, and each client's slot in the tables of the others."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = Non
     order = np.full(clients, -1, np.int32)
     order[here] = np.arange(len(here), dtype=np.int32)
     chance, schedule = _links(graph)
-    found: dict[str, Any] = {
+    tables: dict[str, Any] = {
         "ids": here.astype(np.int32),
         "neighbours": graph.neighbours[here].astype(np.int32),
         "present": graph.present[here],
@@ -36,17 +36,17 @@ def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = Non
         "chance": np.asarray(chance, dtype)[here],
         "schedule": schedule[:, here],
     }
-    return Tables(**found)
+    return Tables(**tables)
 
 
 def _strength(graph: Graph, dtype: type) -> np.ndarray:
-    """Return how strongly neighbours are tied, `[K, D]`: alike, where the graph does not say."""
+    """Return the strength of the tie to each neighbour, `[K, D]`; 1 where the graph does not say."""
     strength = np.ones(graph.present.shape) if graph.strength is None else graph.strength
     return np.where(graph.present, strength, 0).astype(dtype)
 
 
 def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Turn what a graph says of its links by who hears into tables by who is heard: `[K, L]` and `[T, K, L]`."""
+    """Turn the probabilities and schedules of links, kept by receiver, into tables by sender: `[K, L]`, `[T, K, L]`."""
     listeners, listening = graph.listeners
     seat = _Seats(graph.neighbours, graph.present, graph.clients).find(listeners, np.arange(graph.clients)[:, None])
     chance = np.ones(listening.shape) if graph.probability is None else graph.probability[listeners, seat]

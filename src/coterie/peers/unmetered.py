@@ -14,7 +14,7 @@ Tree = Any
 
 
 class Unmetered(LocalPeers):
-    """The verbs without a ledger: nothing is remembered between calls, so that one object serves in many programs."""
+    """The verbs without a ledger: nothing is remembered between calls, so one object serves in many programs."""
 
     def _charge(self, link: str, messages: jax.Array, size: int) -> None:
         pass
@@ -23,7 +23,7 @@ class Unmetered(LocalPeers):
         return 0
 
     def loop(self, times: int, body: Callable[[jax.Array, Tree], Tree], start: Tree) -> Tree:
-        """Run `body(step, value)` so many times."""
+        """Run `body(step, value)` that many times."""
         return lax.fori_loop(0, times, body, start)
 
     def choose(self, flag: jax.Array, yes: Callable[[Tree], Tree], no: Callable[[Tree], Tree], value: Tree) -> Tree:

@@ -3,8 +3,9 @@
     from coterie import check_method
     check_method(Mine)            # or check_method("gossip-sgd", order="mix-and-step")
 
-A small federation of unequal clients is trained for a few rounds in every way the engine knows, and what must not
-differ is compared. `check_method` raises `AssertionError` with the reason.
+A small federation of unequal clients is trained for a few rounds in every way the engine has: batched or one by one,
+in one process or two, with and without lost messages, stopped and resumed. Results that must not differ are compared.
+`check_method` raises `AssertionError` with the reason.
 """
 
 import copy
@@ -40,7 +41,7 @@ CLIENTS, ROUNDS, SEED = 7, 3, 5
 
 
 class Case:
-    """A method on the contract's federation; what several checks need is computed once."""
+    """A method on the contract's federation; results that several checks need are computed once."""
 
     def __init__(self, method: Any, partner: Partner | None = None, codec: Any = None, **settings: Any):
         cls = registry.load("methods", method) if isinstance(method, str) else method
@@ -81,7 +82,7 @@ class Case:
         engine = changes.pop("engine", None)
         if engine is None:
             engine = Engine(task, federation, self.device, plan, self._engines.get(mode))
-            self._engines.setdefault(mode, engine)  # one that others share their programs with
+            self._engines.setdefault(mode, engine)  # later ones share its programs
         method = changes.pop("method", self.method)
         graph, weights = changes.pop("graph", (self.graph, self.weights))
         return Training(engine, method, graph, weights, SEED, codec=self.codec, **changes)
@@ -223,11 +224,11 @@ def resumes(case: Case) -> None:
     state, _ = training.advance(state, 1, 2)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(Path(folder), 2, checkpoint.pack(jax.device_get(state)), {})
-        found = checkpoint.load(Path(folder))
-    assert found is not None
-    held = training.engine.place(checkpoint.unpack(found[1], state))
+        saved = checkpoint.load(Path(folder))
+    assert saved is not None
+    restored = training.engine.place(checkpoint.unpack(saved[1], state))
     straight, _ = training.advance(state, 3, 2)
-    resumed, _ = training.advance(held, 3, 2)
+    resumed, _ = training.advance(restored, 3, 2)
     _assert_close(jax.device_get(straight), jax.device_get(resumed), 0.0, "a resumed run differs")
 
 
