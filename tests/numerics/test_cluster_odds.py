@@ -16,8 +16,6 @@ from coterie.numerics.cluster_odds import (
     best_p_between,
     best_p_within,
     best_tau,
-    cluster_rounds,
-    expected_rounds,
     expected_smoothness,
     oracle,
     pull_to_all,
@@ -205,9 +203,25 @@ def test_the_oracle_is_unbiased_and_the_printed_one_is_not(q):
     assert np.abs(printed - problem.slope(problem.theta)).max() > 0.05
 
 
+def cluster_rounds(kinds):
+    """Count the rounds of every cluster from the `kinds [T, G]` of all iterations (0 local, 1 cluster, 2 global)."""
+    before = np.concatenate([np.zeros((1, *kinds.shape[1:])), kinds[:-1]])
+    all_clusters, alone = kinds == 2, kinds == 1
+    runs = (all_clusters & (before != 2)).sum(0), (alone & (before == 0)).sum(0)
+    return ClusterRounds(all_clusters.sum(0), runs[0], alone.sum(0), runs[1])
+
+
+def expected_rounds(p, q, iterations):
+    """Return p_0 T, p_0 + p_0 (1 - p_0)(T - 1), (1 - p_0) p_j T and, for cluster iterations after a local one,
+    (1 - p_0) p_j + (1 - p_0)^2 p_j (1 - p_j)(T - 1)."""
+    more = iterations - 1
+    alone = (1 - p) * q
+    return p * iterations, p + p * (1 - p) * more, alone * iterations, alone + (1 - p) * alone * (1 - q) * more
+
+
 def test_rounds_of_communication():
     """p_0 = .3, p_j = .4 over 200,000 iterations: rates .3, .21, .28 and (1 - p_0)^2 p_j (1 - p_j) = .1176; the
-    printed (1 - p_0) p_j (1 - p_j) = .168 is what one counts after deleting the global iterations."""
+    printed (1 - p_0) p_j (1 - p_j) = .168 is the count after deleting the global iterations."""
     T, p, q = 200_000, 0.3, 0.4
     label = jnp.arange(2)
     odds = Odds(jnp.full(2, p), jnp.full(2, q), None, None)

@@ -289,7 +289,7 @@ def test_inverse_without_lapack(size, x64):
         ({"edges": [(0, 12)]}, r"edges must name clients 0..11, not 0..12"),
         ({"edges": [(0, 1, 2)]}, r"edges must be integers \[m, 2\]"),
         ({"edges": [(0.0, 1.0)]}, r"edges must be integers \[m, 2\]"),
-        ({"weights": [1.0]}, r"weights must be one an edge, \[22\], not \[1\]"),
+        ({"weights": [1.0]}, r"weights must have one number per edge, \[22\], not \[1\]"),
         ({"weights": -EVEN}, "weights must be finite and at least 0"),
         ({"U": np.zeros((2, 3, 4))}, "U must be finite numbers"),
         ({"U": np.full((CLIENTS, 2), np.nan)}, "U must be finite numbers"),

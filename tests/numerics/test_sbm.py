@@ -481,7 +481,7 @@ def test_start_fills_what_was_not_observed():
     assert len(np.unique(labels)) == 4
 
 
-def test_other_starts():
+def test_random_start():
     losses, known, *_ = planted()
     ell, key = 1 - losses, jax.random.key(3)
     random = start(ell, known, 4, key, how="dirichlet", alpha=2.0, affinity=(0.7, 0.1))
@@ -489,10 +489,6 @@ def test_other_starts():
     assert np.std(random.memberships) > 0.1
     np.testing.assert_allclose(random.gamma, random.memberships + 2, rtol=1e-14)
     np.testing.assert_array_equal(jnp.diagonal(random.affinity), 0.7)
-    many = infer(ell, known, 4, key, sweeps=4)
-    few = infer(ell, known, 4, key, sweeps=1)
-    warm = infer(ell, known, 4, jax.random.key(9), sweeps=3, begin="warm", previous=few)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), warm, many)  # it goes on where it was
 
 
 def test_float32_survives_extreme_losses_and_keeps_its_type():
@@ -549,14 +545,13 @@ def test_a_new_temperature_does_not_compile_anew():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda ell, known, key: sbm.infer(ell, known, 6, key), "blocks must lie between 1 and the number of clients"),
-        (lambda ell, known, key: sbm.start(ell, known, 0, key), "blocks must lie between 1"),
+        (lambda ell, known, key: sbm.infer(ell, known, 6, key), "blocks must be between 1 and the number of clients"),
+        (lambda ell, known, key: sbm.start(ell, known, 0, key), "blocks must be between 1"),
         (lambda ell, known, key: sbm.infer(ell, known, 2, key, temperature=0.0), "temperature must be greater than 0"),
-        (lambda ell, known, key: sbm.start(ell, known, 2, key, how="warm"), "previous must be a model of 5 clients"),
         (lambda ell, known, key: sbm.start(ell, known, 2, key, how="warmer"), "how must be one of kmeans"),
         (
             lambda ell, known, key: sbm.start(ell, known, 2, key, affinity=(1.0, 0.2)),
-            "affinity must lie between 0 and 1",
+            "affinity must be above 0 and below 1",
         ),
         (lambda ell, known, key: sbm.infer(ell, known, 2, key, how="both"), "how must be one of sequential"),
         (lambda ell, known, key: sbm.centre(ell, known, "classes"), "log_classes is needed"),

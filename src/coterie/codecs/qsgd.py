@@ -26,7 +26,7 @@ __all__ = ["QSGD"]
 
 # Layout 1: scale of each bucket | sign and level of each number in `bits` bits (the sign is the highest).
 # Layout 2: scale of each bucket | places of the nonzero numbers (`places.py`) | signs, a bit each | levels in Elias
-# gamma code (absent with 2 bits, where the level is 1). It is the paper's code, and shorter where most numbers are zero.
+# gamma code (absent with 2 bits, where the level is 1). The code of the paper, shorter where most numbers are zero.
 
 
 @traced

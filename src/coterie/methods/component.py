@@ -41,7 +41,7 @@ from coterie.methods.shared.personal import last_layer
 from coterie.numerics import tree
 from coterie.numerics.lasso.admm import Warm, admm, start
 from coterie.numerics.lasso.edges import edge_step, edge_value, momentum
-from coterie.numerics.lasso.incidence import Problem
+from coterie.numerics.lasso.incidence import Incidence
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
 from coterie.traced import changed, is_off
@@ -59,7 +59,7 @@ class Hub(NamedTuple):
     shared: Tree  # [1, ...]
     personal: jax.Array  # [K, d2]
     neighbours: jax.Array  # [K, D]
-    problem: Problem
+    problem: Incidence
     warm: Warm
 
 
@@ -255,7 +255,7 @@ class Component(TiedComponent):
         return split
 
 
-def problem_of(neighbours: jax.Array, strength: jax.Array) -> Problem:
+def problem_of(neighbours: jax.Array, strength: jax.Array) -> Incidence:
     """Make the network lasso's problem of everyone's neighbours and ties `[K, D]` (0: no neighbour), in a program.
 
     An edge is listed by its lower end. There are at most K D / 2 of them; places that are left over join a client to
@@ -272,7 +272,7 @@ def problem_of(neighbours: jax.Array, strength: jax.Array) -> Problem:
     sign = jnp.where(present, jnp.where(own < neighbours, 1, -1), 0).astype(strength.dtype)
     table = jnp.where(present, table, 0).astype(jnp.int32)
     weight = jnp.where(real, strength.reshape(-1)[chosen], 0)
-    return Problem(edges, weight, present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
+    return Incidence(edges, weight, present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
 
 
 def flat(x: Tree) -> tuple[jax.Array, Any]:
