@@ -142,7 +142,7 @@ def test_frequencies_tend_to_the_expected_weights():
     expected = expected_weights(graph)
 
     def step(t, carry):
-        return pushsum.look(peers, carry[1], carry[0], peers.links(jax.random.fold_in(jax.random.key(0), t), t))
+        return pushsum.observe_push(peers, carry[1], carry[0], peers.links(jax.random.fold_in(jax.random.key(0), t), t))
 
     begin = (pushsum.start(peers, jnp.zeros(5)), pushsum.nothing_seen(peers))
     found = pushsum.frequencies(jax.jit(lambda: peers.loop(steps, step, begin))()[1])
@@ -160,7 +160,7 @@ def test_frequencies_count_what_stays_after_loss():
     peers, edges = lossy(graph, 0.5, 40)
 
     def step(t, carry):
-        return pushsum.look(peers, carry[1], carry[0], peers.links(jax.random.key(0), t))
+        return pushsum.observe_push(peers, carry[1], carry[0], peers.links(jax.random.key(0), t))
 
     begin = (pushsum.start(peers, jnp.ones(2)), pushsum.nothing_seen(peers))
     found = pushsum.frequencies(peers.loop(40, step, begin)[1])
