@@ -30,7 +30,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
@@ -138,7 +137,7 @@ class TiedComponent(LocalSGD, Method):
         """Give every client the same fresh model, and tell the hub who is tied to whom."""
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         shared, personal = self._parts(task, variables.params)
-        rows, _ = flat(personal)
+        rows, _ = tree.flat(personal)
         if self.form == "peers":
             duals = jnp.zeros((*peers.present.shape, rows.shape[1]), rows.dtype)
             return State(variables, peers.present, duals)
@@ -178,14 +177,14 @@ class TiedComponent(LocalSGD, Method):
         before = self._parts(task, state.variables.params)
         moved = self._parts(task, after)
         change = tree.minus(moved, before)
-        _, join = flat(before[1])
+        _, join = tree.flat(before[1])
 
         def solve(change: tuple, arrived: jax.Array, hub: Hub) -> tuple:
             heard = jnp.maximum(arrived.sum(), 1)
             shared = jax.tree.map(
                 lambda x, c: x + c.sum(0, keepdims=True) / heard.astype(c.dtype), hub.shared, change[0]
             )
-            goal = hub.personal + flat(change[1])[0]  # U = Z - lr G
+            goal = hub.personal + tree.flat(change[1])[0]  # U = Z - lr G
             stop = (self.iterations or AT_SERVER, self.tolerance)
             found = admm(hub.problem, goal, self.lam, self._step(), self.p, hub.warm, *stop)
             count = hub.personal.shape[0]
@@ -201,7 +200,7 @@ class TiedComponent(LocalSGD, Method):
         """Mix what is shared with the neighbours; find the proximal operator by steps on its dual."""
         shared, personal = self._parts(task, after)
         shared = blend(peers, shared, peers.weights) if jax.tree.leaves(shared) else shared
-        goal, join = flat(personal)  # U
+        goal, join = tree.flat(personal)  # U
         eta, slots = self._step(), peers.present.shape[1]
 
         def copies(x: jax.Array) -> jax.Array:
@@ -273,17 +272,3 @@ def problem_of(neighbours: jax.Array, strength: jax.Array) -> Incidence:
     table = jnp.where(present, table, 0).astype(jnp.int32)
     weight = jnp.where(real, strength.reshape(-1)[chosen], 0)
     return Incidence(edges, weight, present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
-
-
-def flat(x: Tree) -> tuple[jax.Array, Any]:
-    """Return `x [C, ...]` as one matrix `[C, d]`, and the way back."""
-    leaves, structure = jax.tree.flatten(x)
-    shapes = [a.shape[1:] for a in leaves]
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    matrix = jnp.concatenate([a.reshape(a.shape[0], -1) for a in leaves], axis=1)
-
-    def join(matrix: jax.Array) -> Tree:
-        parts = jnp.split(matrix, ends[:-1], axis=1)
-        return jax.tree.unflatten(structure, [p.reshape(len(p), *s) for p, s in zip(parts, shapes, strict=True)])
-
-    return matrix, join
