@@ -120,7 +120,7 @@ def check_network(network: Graph, estimator: Estimator) -> None:
         return
     unheard = np.flatnonzero(~network.listeners[1].any(1))
     if unheard.size:
-        raise CoterieError(f"network: client {unheard[0]} is never heard by anyone; add a link from it to another")
+        raise CoterieError(f"network: client {unheard[0]} has no listener; add a link from it to another client")
     require_connected(network, "a hyper-gradient")
     if estimator == "hgp":
         require_mutual(network)

@@ -156,13 +156,13 @@ def expected_statistics(network: Graph, dtype: Any = jnp.float32) -> Statistics:
     expected = expected_weights(network)
     # Listeners are neighbours, in the same slots: the share that a client sends is read at the other end of the link.
     sent = np.where(network.present, expected.slots[network.neighbours, network.back], 0)
-    heard = network.present.astype(float)
+    arrived = network.present.astype(float)
     if network.probability is not None:
-        heard = network.probability
+        arrived = network.probability
     elif network.schedule is not None:
-        heard = network.schedule.mean(0)
+        arrived = network.schedule.mean(0)
     weight = perron(expected.matrix()) if network.clients > 1 else np.ones(1)
-    return Statistics(*(jnp.asarray(a, dtype) for a in (sent, expected.own, heard, weight)))
+    return Statistics(*(jnp.asarray(a, dtype) for a in (sent, expected.own, arrived, weight)))
 
 
 def gossip_steps(network: Graph, estimator: Estimator) -> int:

@@ -73,7 +73,7 @@ class Codec(abc.ABC):
 
         return by_rows(of_row, x)
 
-    def sizes(self, x: jax.Array) -> list[Any]:
+    def sizes(self, x: Any) -> list[Any]:
         """Return how many bytes the sections of layouts 1, 2, ... take for one vector `x [d]`, d > 0.
 
         Called with JAX arrays inside a program and with NumPy arrays by `encode`: the one place that says how long a

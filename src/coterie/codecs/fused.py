@@ -83,11 +83,12 @@ class Fused(Codec):
         ends = _run_ends(bits)
         runs, zeros = total(ends), total(ends & (bits == 0))
         places, fit = places_bytes(ends), array_module(x).all(fit_short(bits))
-        indices, distinct = [0, 0], 1
+        indices: list[Any] = [0, 0]
+        distinct: Any = 1
         if self.centres:
             count = _frequencies if array_module(x) is np else self._frequencies_in_program
-            *frequencies, distinct = count(bits, ends)
-            indices = [indices_bytes(each, distinct) for each in frequencies]
+            in_runs, in_all, distinct = count(bits, ends)
+            indices = [indices_bytes(each, distinct) for each in (in_runs, in_all)]
         sizes = []
         for item, fits in ((x.dtype.itemsize, True), (SHORT, fit)):
             book, coded = counter_bytes(x.size) + distinct * item, fits & (distinct <= self.centres)
