@@ -272,9 +272,7 @@ def test_centres_are_the_number_of_distinct_numbers(dtype):
 
 
 def test_without_numba_the_error_names_the_extra(monkeypatch):
-    for module in [
-        name for name in sys.modules if name.split(".")[0] == "numba" or name.startswith("coterie.numerics.kernels.")
-    ]:
+    for module in [name for name in sys.modules if name.startswith(("numba", "coterie.numerics.kernels."))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(CoterieError, match=r"pip install 'coterie\[numba\]'"):
