@@ -44,12 +44,12 @@ class Fused(Codec):
 
     name: ClassVar[str] = "fused"
 
-    gamma: float = param(0.3, "price of a jump, in units of the mean absolute value; 0: all are kept", at_least=0)
-    absolute: bool = param(False, "take gamma as it is, not relative to the vector")
+    gamma: float = param(0.3, "penalty of a jump, in units of the mean absolute value; 0: none", at_least=0)
+    absolute: bool = param(False, "gamma is absolute, not relative to the mean absolute value")
     settle: float = param(20.0, "rounds after which gamma has halved (1/3 after twice as many); 0 keeps it", at_least=0)
-    centres: int = param(16, "distinct numbers left, chosen by k-means; 0 leaves all", at_least=0, at_most=256)
-    short: bool = param(True, "send numbers with 16 bits, to 0.2 % exact (bfloat16)")
-    feedback: bool = param(False, "add what was not sent to the next message (error feedback)")
+    centres: int = param(16, "number of distinct values, chosen by k-means; 0 keeps all", at_least=0, at_most=256)
+    short: bool = param(True, "send numbers as bfloat16, with an error of at most 0.2 %")
+    feedback: bool = param(False, "add the error of a message to the next one (error feedback)")
 
     def at_round(self, number: jax.Array | int) -> Self:
         """Return the codec with the gamma of a round."""

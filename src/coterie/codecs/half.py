@@ -27,7 +27,7 @@ class Half(Codec):
 
     name: ClassVar[str] = "float16"
 
-    feedback: bool = param(False, "add what was not sent to the next message (error feedback)")
+    feedback: bool = param(False, "add the error of a message to the next one (error feedback)")
 
     def reduce(self, x: jax.Array, keys: jax.Array) -> jax.Array:
         """Round to float16, within its range."""

@@ -35,9 +35,9 @@ class QSGD(Codec):
 
     name: ClassVar[str] = "qsgd"
 
-    bits: int = param(4, "bits of a number, one of them its sign", at_least=2, at_most=8)
+    bits: int = param(4, "bits per number, including its sign", at_least=2, at_most=8)
     bucket: int = param(512, "numbers that share a scale", at_least=1)
-    feedback: bool = param(False, "add what was not sent to the next message (error feedback)")
+    feedback: bool = param(False, "add the error of a message to the next one (error feedback)")
 
     @property
     def levels(self) -> int:

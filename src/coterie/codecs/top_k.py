@@ -31,9 +31,9 @@ class TopK(Codec):
 
     name: ClassVar[str] = "top-k"
 
-    fraction: float = param(0.01, "share of the numbers that is sent, at least one", above=0, at_most=1, static=True)
-    short: bool = param(True, "send numbers with 16 bits, to 0.2 % exact (bfloat16)")
-    feedback: bool = param(True, "add what was not sent to the next message (error feedback)")
+    fraction: float = param(0.01, "share of the numbers to send; at least one is sent", above=0, at_most=1, static=True)
+    short: bool = param(True, "send numbers as bfloat16, with an error of at most 0.2 %")
+    feedback: bool = param(True, "add the error of a message to the next one (error feedback)")
 
     def kept(self, size: int) -> int:
         """Return how many of `size` numbers are sent."""
