@@ -1,4 +1,4 @@
-"""What the benchmarks share: a synthetic federation, timing, and a dated result file that names the hardware."""
+"""Shared parts of the benchmarks: synthetic federations, timing, and a dated result file that names the hardware."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def federation(clients: int, samples: int, shape: tuple[int, ...], classes: int, seed: int = 0) -> Federation:
-    """Random inputs and labels: for timing only."""
+    """Return random inputs and labels, for timing only."""
     random = np.random.default_rng(seed)
 
     def one(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +29,7 @@ def federation(clients: int, samples: int, shape: tuple[int, ...], classes: int,
 
 
 def texts(clients: int, samples: int, shape: tuple[int, ...], characters: int, seed: int = 0) -> Federation:
-    """Random texts, of which the next character is to be predicted: for timing only."""
+    """Return random texts with the next character as target, for timing only."""
     random = np.random.default_rng(seed)
 
     def one(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,7 @@ def _of(one: Callable[[int], tuple], clients: int, samples: int, kind: Any, clas
 
 
 def best_of(repeats: int, run: Callable[[], None]) -> float:
-    """Return the shortest wall time of several calls, after one to warm up."""
+    """Return the shortest wall time of several calls, after a first call that compiles."""
     run()
     times = []
     for _ in range(repeats):

@@ -5,11 +5,11 @@
     COTERIE_DATA=... python benchmarks/hierarchical.py --statsmodels rival/bin/python
 
 Chem97 (31,022 pupils in 2,410 schools in 131 districts; mlmRev's data in $COTERIE_DATA/tabular), random intercepts of
-school in district, by REML. Every fit is a process of its own: start, imports, reading the CSV file and the fit are all
-in `wall`; `processor` is processor time, which a busy machine changes less (`load` says how busy it was); of some runs,
-the shortest. `fit` is the call of fit alone.
-Then groups of 20 rows with 10 features, 100 groups a district: all 11 coefficients vary at both levels, with the 22
-variances given, and by REML; `peak` is the largest memory of the process, its data included.
+school in district, by REML. Every fit has its own process: `wall` includes start, imports, reading the CSV file and the
+fit; `processor` is processor time, which depends less on the load of the machine (`load`); `fit` is the call of fit
+alone. Each is the shortest of several runs.
+Then groups of 20 rows with 10 features, 100 groups per district: all 11 coefficients vary at both levels, with the 22
+variances given, and by REML; `peak` is the peak memory of the process, including its data.
 """
 
 import argparse
@@ -60,9 +60,9 @@ import statsmodels.formula.api as smf
 frame = pd.read_csv(sys.argv[1])
 start = time.perf_counter()
 model = smf.mixedlm("score ~ gcsecnt", frame, groups="lea", re_formula="1", vc_formula={"school": "0 + C(school)"})
-found = model.fit(reml=True)
+fitted = model.fit(reml=True)
 fit = time.perf_counter() - start
-v = [float(found.vcomp[0]), float(found.cov_re.iloc[0, 0]), float(found.scale)]
+v = [float(fitted.vcomp[0]), float(fitted.cov_re.iloc[0, 0]), float(fitted.scale)]
 print(json.dumps({"fit": fit, "variances": v}))
 """
 
@@ -87,7 +87,7 @@ print(json.dumps({"wall": round(wall, 3), "processor": round(processor, 3), "pea
 
 
 def timed(command: list[str]) -> dict[str, Any]:
-    """Run a process; return what it printed, with its wall and processor time."""
+    """Run a process; return the JSON it printed, with its wall and processor time."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -96,7 +96,7 @@ def timed(command: list[str]) -> dict[str, Any]:
 
 
 def chem97(data: Path, rscript: str, statsmodels: str | None, repeats: int) -> dict[str, Any]:
-    """Time the same fit by all, which take turns: the same number of runs each."""
+    """Time the same fit by all programs, in turn, with the same number of runs each."""
     with tempfile.TemporaryDirectory() as folder:
         file, script = Path(folder) / "chem97.csv", Path(folder) / "fit.R"
         file.write_bytes(lzma.decompress((data / "tabular" / "mlmRev_Chem97.csv.xz").read_bytes()))
@@ -111,10 +111,10 @@ def chem97(data: Path, rscript: str, statsmodels: str | None, repeats: int) -> d
         for _ in range(repeats):
             for name, command in commands.items():
                 runs[name].append(timed(command))
-    # The shortest of each time: a busy machine only ever adds to one.
+    # The shortest of each time, since load only ever adds to one.
     best = {
-        name: {**found[0], **{key: min(run[key] for run in found) for key in ("wall", "processor", "fit")}}
-        for name, found in runs.items()
+        name: {**each[0], **{key: min(run[key] for run in each) for key in ("wall", "processor", "fit")}}
+        for name, each in runs.items()
     }
     ours = best["coterie"]
     rivals = [name for name in best if name != "coterie"]
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def timed_many(groups: int, kind: str) -> dict[str, Any]:
-    """Time one fit of many groups in a process of its own."""
+    """Time one fit of many groups in its own process."""
     done = subprocess.run([sys.executable, "-c", MANY, str(groups), kind], check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 

@@ -3,10 +3,10 @@
     python benchmarks/hypergradient.py --device gpu                    # CNN and MLP, 100 clients, batch 10
     python benchmarks/hypergradient.py --model mlp --device cpu
 
-Both sides run inside one loop of one program, with a fresh minibatch in every turn and the plan that `coterie run`
-would choose. On a graph without edges, and without gossip, an iteration is what it computes: one product with both
-Jacobians. The exchange is the difference to the same iteration on P1's random directed network, and is reported beside
-it.
+Both run inside one loop of one program, with a new minibatch per turn and the plan that `coterie run` would choose.
+On a graph without edges, and without gossip, an iteration is only computation: one product with both Jacobians. The
+time of the exchange is the difference to the same iteration on the random directed network of Terashita and Hara 2023,
+and is reported separately.
 """
 
 import argparse
@@ -51,21 +51,21 @@ class Bench:
         self.lam = jax.device_put(np.full(args.clients, -5.0, np.float32), place)
 
     def inner(self, x: Any, lam: Any, data: Any, key: jax.Array) -> jax.Array:
-        """The loss on a fresh minibatch and a penalty with a weight of the client's own."""
+        """Return the loss on a new minibatch plus a penalty with the client's own weight."""
         picked = jax.random.randint(key, (self.args.batch,), 0, self.args.samples)
         mask = jnp.ones(self.args.batch, bool)
         loss, _ = self.task.loss(x, (), data[0][picked], data[1][picked], mask, train=False)
         return loss + 0.5 * jnp.exp(lam) * sum(jnp.vdot(a, a) for a in jax.tree.leaves(x))
 
     def outer(self, x: Any, lam: Any, data: Any) -> jax.Array:
-        """Any slope will do: a linear cost, which takes no time."""
+        """Return a linear cost, which takes no time."""
         return sum(a.sum() for a in jax.tree.leaves(x)) * 1e-3
 
     def time(self, graph: Graph, body: Callable[[LocalPeers, jax.Array, Any], Any]) -> float:
         """Return seconds for one turn of a loop that is `body(peers, turns, statistics)`.
 
-        Two lengths are timed, and what a longer one takes more is divided by its turns more: starting the program and
-        the outer slope are not part of a turn.
+        Two lengths are timed, and the difference in time is divided by the difference in turns, so that starting the
+        program and the outer slope do not count.
         """
         tables = jax.tree.map(jnp.asarray, make_tables(graph, np.zeros(graph.neighbours.shape)))
         statistics = expected_statistics(graph) if graph.edges() else alone(self.args.clients)
@@ -82,7 +82,7 @@ class Bench:
         return (seconds(4 * few) - seconds(few)) / (3 * few)
 
     def gradient_step(self) -> float:
-        """Time plain SGD on everyone's own inner loss."""
+        """Time plain SGD of every client on its own inner loss."""
 
         def body(peers: LocalPeers, turns: Any, values: Any) -> Any:
             x, lam, data, _ = values
@@ -108,13 +108,13 @@ class Bench:
 
 
 def alone(clients: int) -> hypergradients.Statistics:
-    """Return the statistics of clients without links, who keep everything."""
+    """Return the statistics of clients without links, which keep all their mass."""
     none, one = jnp.zeros((clients, 0)), jnp.ones(clients)
     return hypergradients.Statistics(none, one, none, one)
 
 
 def reverse_over_reverse(inner: Any, x: Any, lam: Any, data: Any, key: jax.Array, a: Any) -> Any:
-    """Return both products the other way, as the vjp of a gradient."""
+    """Return both products as the vjp of a gradient, for comparison."""
     _, back = jax.vjp(lambda x, lam: jax.grad(inner)(x, lam, data, key), x, lam)
     return back(a)
 

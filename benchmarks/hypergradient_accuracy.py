@@ -1,14 +1,14 @@
-"""How near PDBO-MTL's estimates come to the gradient they are after, while the inner problem is still being solved.
+"""The error of PDBO-MTL's hyper-gradient estimates while the inner problem is still being solved.
 
     python benchmarks/hypergradient_accuracy.py --dataset shakespeare --more 150 --device gpu
     python benchmarks/hypergradient_accuracy.py --dataset fashion-mnist --more 300 --device gpu
     python benchmarks/hypergradient_accuracy.py --dataset digits --more 100 --device cpu
 
-After each third of a run of `coterie reproduce pdbo` (estimator local) the inner problem goes on under fixed weights,
-for `--more` pushes, the last third of them with small steps. There the slope of everyone's cost is nearly zero, so that
-the derivative in the weights alone is the whole hyper-gradient: the target. It is found twice, with other minibatches
-and links, to tell its noise. No score is looked at. An estimate is judged by its relative error and its cosine to the
-target, over all clients; what is common to a client's weights does nothing behind a softmax and is taken out.
+After each third of a run of `coterie reproduce pdbo` (estimator local) the inner problem continues with fixed weights
+for `--more` pushes, the last third of them with small steps. Then the mean slope of all clients' costs is nearly zero,
+so that the derivative in the weights alone is the whole hyper-gradient: the target. It is computed twice, with other
+minibatches and links, to estimate its noise. Reported are the relative error and the cosine to the target, over all
+clients, without the component common to all weights of a client, which a softmax ignores.
 """
 
 import argparse
@@ -36,11 +36,11 @@ FIXED = (0.03, 0.1, 0.3, 1.0)  # dampings tried with every learning rate; others
 
 
 class Bench:
-    """A run of PDBO-MTL with the local estimate, and the programs that look at its state."""
+    """A run of PDBO-MTL with the local estimate, and the programs that evaluate its state."""
 
     def __init__(self, args: argparse.Namespace, device: Device):
-        found = pdbo.reproduction(args.dataset, methods=("pdbo-mtl-local",), seeds=1, clients=args.clients)
-        lineup = Lineup.from_dict(found.tables)
+        reproduction = pdbo.reproduction(args.dataset, methods=("pdbo-mtl-local",), seeds=1, clients=args.clients)
+        lineup = Lineup.from_dict(reproduction.tables)
         experiment = variant(lineup.experiment, entry_of(lineup.methods[0])).replace({"run": {"seed": args.seed}})
         data = load_federation(experiment)
         base = make_task(experiment, data)
@@ -54,11 +54,11 @@ class Bench:
         self.estimators = {kind: jax.jit(self._estimator(kind)) for kind in ("neumann", "hgp")}
 
     def given(self) -> tuple[Any, Any]:
-        """Return what every program needs beside the state: an argument, so that no data is compiled in."""
+        """Return the tables and the data, as arguments of the programs, so that no data is compiled in."""
         return self.training._tables, self.engine.clients
 
     def _solve(self, state: Any, given: tuple, key: jax.Array) -> Any:
-        """Let the inner problem go on under the weights of the next round."""
+        """Continue the inner problem with the weights of the next round."""
         tables, clients = given
         return self.longer._solve(self.task, state, LocalPeers(tables, self.engine.plan), clients, key)[0]
 
@@ -91,11 +91,11 @@ class Bench:
 
         return program
 
-    def look(self, state: Any) -> dict[str, Any]:
+    def errors(self, state: Any) -> dict[str, Any]:
         """Compare all estimates in one state with the target."""
         local, *slopes = self.direct(state, self.given())
         there = [self.direct(self.solve(state, self.given(), jax.random.key(100 + k)), self.given()) for k in (1, 2)]
-        targets = [centred(found[0]) for found in there]
+        targets = [centred(direct) for direct, *_ in there]
         target, here = (targets[0] + targets[1]) / 2, centred(local)
         figures: dict[str, Any] = {
             "mean_slope": number(slopes[0]),
@@ -110,28 +110,28 @@ class Bench:
         for kind, cases in (("neumann", tried), ("hgp", [(5, FIXED[0]), (5, 0.2 * lr)])):
             for depth, damping in cases:
                 numbers = (jnp.int32(depth), jnp.float32(damping), jnp.int32(GOSSIP))
-                found = centred(self.estimators[kind](state, self.given(), jax.random.key(7), *numbers))
-                correction = number(np.linalg.norm(found - here) / np.linalg.norm(here))
+                value = centred(self.estimators[kind](state, self.given(), jax.random.key(7), *numbers))
+                correction = number(np.linalg.norm(value - here) / np.linalg.norm(here))
                 label = f"{kind}, damping {damping:g}, depth {depth}"
-                figures[label] = compared(found, target) | {"correction_over_local": correction}
+                figures[label] = compared(value, target) | {"correction_over_local": correction}
         return figures
 
 
 def centred(value: Any) -> np.ndarray:
-    """Take out of each client's gradient what a softmax does not see."""
+    """Remove the component of each client's gradient that a softmax ignores."""
     array = np.asarray(jax.tree.leaves(value)[0], np.float64)
     return array - array.mean(1, keepdims=True)
 
 
-def compared(found: np.ndarray, target: np.ndarray) -> dict[str, float]:
+def compared(value: np.ndarray, target: np.ndarray) -> dict[str, float]:
     """Return the relative error and the cosine, over all clients together."""
-    sizes = np.linalg.norm(found), np.linalg.norm(target)
-    error = np.linalg.norm(found - target) / sizes[1]
-    return {"error": number(error), "cosine": number((found * target).sum() / sizes[0] / sizes[1])}
+    sizes = np.linalg.norm(value), np.linalg.norm(target)
+    error = np.linalg.norm(value - target) / sizes[1]
+    return {"error": number(error), "cosine": number((value * target).sum() / sizes[0] / sizes[1])}
 
 
 def number(value: Any) -> float:
-    """Four digits are enough."""
+    """Round to four digits."""
     return float(f"{float(value):.4g}")
 
 
@@ -140,7 +140,9 @@ def main() -> None:
     parser.add_argument("--dataset", choices=list(pdbo.DATASETS), default="digits")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--clients", type=int, default=None)
-    parser.add_argument("--rounds", type=int, default=pdbo.ROUNDS, help="of the run, looked at in three places")
+    parser.add_argument(
+        "--rounds", type=int, default=pdbo.ROUNDS, help="of the run; errors are computed after each third"
+    )
     parser.add_argument("--more", type=int, default=150, help="pushes to the target")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -152,7 +154,7 @@ def main() -> None:
     for first in range(1, 3 * every + 1, every):
         state, block = bench.training.advance(state, first, every)
         loss = {"training_loss": number(block.loss[-1].mean())}
-        figures[f"after round {first + every - 1}"] = loss | bench.look(state)
+        figures[f"after round {first + every - 1}"] = loss | bench.errors(state)
     figures["benchmark_seconds"] = round(time.time() - began, 1)
     publish(f"hypergradient-accuracy-{args.dataset}", device.label, figures)
 

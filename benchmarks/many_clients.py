@@ -3,8 +3,8 @@
     python benchmarks/many_clients.py --device cpu
     python benchmarks/many_clients.py --device gpu --sizes 1000 30000 100000
 
-Each size runs in a process of its own, so that its peak memory is its own. The rival is the smallest size itself:
-the cost of a client-step at 30,000 clients over that at 1,000.
+Each size runs in its own process, so that peak memory is that of the size. The baseline is the smallest size: the
+figure is the cost of a client-step at 30,000 clients over that at 1,000.
 """
 
 import argparse
@@ -34,11 +34,12 @@ def measure(args: argparse.Namespace, clients: int) -> dict[str, Any]:
     engine = Engine(task, data, device, plan_for(task, data, device))
     method = FedAvg(lr=0.01, batch_size=10, steps=args.steps)
     training = Training(engine, method, Graph.empty(clients), np.zeros((clients, 0)), 0)
-    held = [training.init()[0]]
+    state, _ = training.init()
 
     def block() -> None:
-        held[0], _ = training.advance(held[0], 1, 1)
-        jax.block_until_ready(held[0])
+        nonlocal state
+        state, _ = training.advance(state, 1, 1)
+        jax.block_until_ready(state)
 
     seconds = best_of(args.repeats, block)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,9 +1,9 @@
-"""Which share of a run's wall time, compilation aside, is spent inside the compiled program.
+"""The share of a run's wall time, without compilation, that is spent inside the compiled program.
 
     python benchmarks/overhead.py --device cpu
 
-A real `coterie run` of 100 rounds with evaluation, metrics, ledger and checkpoints in a run folder; the times are the
-run's own timing.jsonl. The rival is perfection: 1.0 is a program that never leaves the device.
+A real `coterie run` of 100 rounds with evaluation, metrics, ledger and checkpoints in a run folder; the times are from
+the run's timing.jsonl. 1.0 would be a program that never leaves the device.
 """
 
 import argparse

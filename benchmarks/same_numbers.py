@@ -1,12 +1,12 @@
-"""Do two versions give the same numbers, to the bit? For changes that must not move any.
+"""Checks that two versions give the same numbers, to the bit, for changes that must not affect any.
 
     python benchmarks/same_numbers.py BASE           # a commit against this working tree
     python benchmarks/same_numbers.py BASE HEAD      # a commit against another
 
 Every method that both versions have runs for a few rounds on embedded data, each version with its own source: batched
 on a linear model, one client after another on a network, and the exact regressions on a table.
-Every number of the metrics, graphs, ledgers and models is compared bit for bit; what differs is named, and the exit
-status is 1. A file that holds the same numbers but is written in another way is named, too, but is no difference.
+Every number of the metrics, graphs, ledgers and models is compared bit for bit; differences are printed, and the exit
+status is 1. A file with the same numbers in other bytes is printed, too, but does not count as a difference.
 """
 
 import argparse
@@ -57,7 +57,7 @@ VARIANTS: dict[str, tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]] = {
 
 
 def source_of(commit: str | None, place: Path) -> Path:
-    """Unpack the source of a commit (or take that of this tree)."""
+    """Unpack the source of a commit, or return that of this tree."""
     if commit is None:
         return ROOT / "src"
     packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit, "src"], capture_output=True)
@@ -69,7 +69,7 @@ def source_of(commit: str | None, place: Path) -> Path:
 
 
 def coterie(source: Path, cache: Path, *words: object) -> str:
-    """Run a version's command line."""
+    """Run the command line of a version."""
     environment = os.environ | {"PYTHONPATH": str(source), "JAX_COMPILATION_CACHE_DIR": str(cache)}
     command = [sys.executable, "-m", "coterie", *map(str, words)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=source)
@@ -79,18 +79,18 @@ def coterie(source: Path, cache: Path, *words: object) -> str:
 
 
 def methods_of(source: Path, cache: Path) -> list[str]:
-    """List the methods a version has."""
+    """Return the methods of a version."""
     return [row["name"] for row in json.loads(coterie(source, cache, "list", "methods", "--json"))]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file that must not differ, of every run below a folder."""
+    """Return all files that must not differ, of all runs below a folder."""
     files = [path for path in folder.rglob("*") if path.is_file() and any(name in path.parts for name in SAME)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
 
 
 def explain(name: str, base: bytes | None, head: bytes | None) -> str | None:
-    """Say in a few words in which numbers two files differ; None if in none."""
+    """Describe the first difference between the numbers of two files; None if there is none."""
     if base is None or head is None:
         return "is missing in " + ("the first" if base is None else "the second")
     tables = [dict(arrays(name, data)) for data in (base, head)]
@@ -112,8 +112,8 @@ def arrays(name: str, data: bytes) -> Iterator[tuple[str, np.ndarray]]:
         for line in map(json.loads, data.decode().splitlines()):
             yield from ((f"{key} of round {line['round']}", np.array(value)) for key, value in line.items())
     elif name.endswith(".npz"):
-        with np.load(io.BytesIO(data)) as held:
-            yield from held.items()
+        with np.load(io.BytesIO(data)) as file:
+            yield from file.items()
     else:
         yield from safetensors.numpy.load(data).items()
 
@@ -124,9 +124,9 @@ def main() -> None:
     parser.add_argument("head", nargs="?", help="another; without it, this working tree")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as held:
-        place = Path(held)
-        cache = place / "programs"  # shared: the same program is compiled once, another one is another entry
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        cache = place / "programs"  # shared: programs that both versions have are compiled once
         sources = [source_of(args.base, place / "base"), source_of(args.head, place / "head")]
         known = [methods_of(source, cache) for source in sources]
         methods = [name for name in known[0] if name in known[1]]
@@ -139,13 +139,13 @@ def main() -> None:
                 words = ["--methods", ",".join(chosen), "--device", args.device, "--json"]
                 coterie(source, cache, "compare", file, *words, "--out", place / "runs" / side / label)
         base, head = (contents(place / "runs" / side) for side in ("base", "head"))
-    found = {name: explain(name, base.get(name), head.get(name)) for name in differing(base, head)}
-    for name, why in found.items():
-        print(f"{name}: {why or 'the same numbers, written in another way'}")
+    differences = {name: explain(name, base.get(name), head.get(name)) for name in differing(base, head)}
+    for name, why in differences.items():
+        print(f"{name}: {why or 'the same numbers in other bytes'}")
     print(f"{args.base} and {args.head or 'this tree'}: {', '.join(methods)} with {', '.join(VARIANTS)}")
     if left_out:
         print(f"only one of them has {', '.join(left_out)}, which was left out")
-    wrong = sum(why is not None for why in found.values())
+    wrong = sum(why is not None for why in differences.values())
     print(
         f"{wrong} of {len(base.keys() | head.keys())} files differ" if wrong else f"{len(base)} files: the same numbers"
     )

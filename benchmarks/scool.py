@@ -3,9 +3,9 @@
     python benchmarks/scool.py --device gpu
     python benchmarks/scool.py --device gpu --e-step          # the SBM's E-step for 1,000 clients and 10 blocks
 
-Wall time of a whole run, compilation included, evaluated every 10 rounds; the rival is the same number of local steps
-of training alone in the same call, so that the ratio is the price of learning the graph. Data are random: only time is
-measured here. (The authors state about a day for the experiment on a GTX 1080 Ti.)
+Wall time of a whole run, including compilation, with an evaluation every 10 rounds; the baseline is training alone with
+the same number of local steps, so that the ratio is the cost of learning the graph. Data are random: only time is
+measured. (The authors state about a day for the experiment on a GTX 1080 Ti.)
 """
 
 import argparse
@@ -29,7 +29,7 @@ from coterie.numerics.blocks import sbm
 
 
 def whole_run(engine: Engine, method: Any, rounds: int) -> dict[str, float]:
-    """Train as `coterie run` does, from nothing to the last evaluation."""
+    """Train as `coterie run` does, from the start to the last evaluation."""
     before, start = dict(engine.seconds), time.perf_counter()
     graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
     training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)

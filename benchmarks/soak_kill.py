@@ -1,10 +1,10 @@
-"""Kill real runs at random moments, hundreds of times, and fill their disk: is anything lost?
+"""Kill real runs at random moments, hundreds of times, and fill their disk, to see whether anything is lost.
 
     python benchmarks/soak_kill.py                 # 200 kills, about 15 minutes on 2 cores
     python benchmarks/soak_kill.py --kills 20 --seed 7
 
-Each run is killed several times in a row and resumed to its end, which must be that of a run nobody disturbed: models,
-metrics, graph and ledger byte for byte. As root, one more run fills a small file system and goes on once there is room.
+Each run is killed several times and resumed to its end, and must then equal an undisturbed run: models, metrics, graph
+and ledger byte for byte. As root, one more run fills a small file system and continues once there is room.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TMPFS = 400  # kilobytes: full long before the end
 
 
 def moment(chance: random.Random, length: float) -> Moment:
-    """Draw when to strike: anywhere in a process's life, between two rounds, or as it ends."""
+    """Draw when to kill: at any time, between two rounds, or near the end."""
     kind = chance.random()
     if kind < 0.3:
         return Moment(0, chance.uniform(0, length))
@@ -38,8 +38,8 @@ def moment(chance: random.Random, length: float) -> Moment:
     return Moment(ROUNDS, chance.uniform(0, 0.5))
 
 
-def where(run: Run) -> str:
-    """Say how far a run had come when it was killed, from what it left."""
+def progress(run: Run) -> str:
+    """Describe how far a run had come when it was killed, from the files it left."""
     if not (run.folder / "config.toml").exists():
         return "before its folder was made"
     if (run.folder / "summary.json").exists():
@@ -51,17 +51,17 @@ def where(run: Run) -> str:
 
 
 def one_run(case: str, place: Path, cache: Path, seed: str, kills: int, length: float) -> tuple[Run, Counter]:
-    """Kill a run up to `kills` times, then let it end; returns it and where it was when it was hit."""
+    """Kill a run up to `kills` times, then let it end; returns it and its progress at every kill."""
     run, chance, hits = Run(case, place, cache), random.Random(seed), Counter()
     while hits.total() < kills and not (run.folder / "summary.json").exists():
         if run.kill(moment(chance, length)):
-            hits[where(run)] += 1
+            hits[progress(run)] += 1
     run.finish()
     return run, hits
 
 
 def full_disk(place: Path, cache: Path, expected: dict[str, bytes]) -> str:
-    """Run on a file system that fills up, then make it larger and go on."""
+    """Run on a file system that fills up, then enlarge it and continue."""
     case = next(iter(CASES))
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o"]
@@ -83,7 +83,7 @@ def full_disk(place: Path, cache: Path, expected: dict[str, bytes]) -> str:
 
 
 def commit() -> str:
-    """Name the source that was tried."""
+    """Return the version of the source."""
     words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     return subprocess.run(words, capture_output=True, text=True).stdout.strip() or "unknown"
 
@@ -119,10 +119,10 @@ def main() -> None:
                     case = list(CASES)[number % len(CASES)]
                     plan.append(pool.submit(one_run, case, place / str(number), cache, seed, count, length))
             for future in plan:
-                run, found = future.result()
+                run, kills = future.result()
                 case = list(CASES)[ended % len(CASES)]
                 lost += [f"{case} {run.folder}: {name}" for name in differences(run.contents(), expected[case])]
-                hits += found
+                hits += kills
                 ended += 1
             print(f"{hits.total()} kills, {ended} runs ended, {len(lost)} files differ", flush=True)
         disk = full_disk(place / "small", cache, expected[next(iter(CASES))])

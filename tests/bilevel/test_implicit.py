@@ -26,10 +26,10 @@ def test_by_hand():
 
 @pytest.fixture(scope="module")
 def logistic():
-    """Shared features x (a matrix and a shift), a personal logistic head y with an L2 penalty; f on other samples."""
+    """Shared features x (a matrix and a shift), a personal logistic head y with an L2 penalty; f on test samples."""
     random = np.random.default_rng(0)
-    train, held = random.normal(size=(2, 30, 4))
-    labels, held_labels = (train[:, 0] > 0).astype(float), (held[:, 1] > 0).astype(float)
+    train, test = random.normal(size=(2, 30, 4))
+    labels, test_labels = (train[:, 0] > 0).astype(float), (test[:, 1] > 0).astype(float)
     x = {"matrix": random.normal(size=(4, 3)), "shift": random.normal(size=3)}
 
     def loss(x, y, data, labels):
@@ -47,34 +47,34 @@ def logistic():
         return (v[:3], v[3]), jnp.abs(jax.grad(flat)(v)).max()
 
     def lower_level(x):
-        """The minimiser in y, with a dense Hessian."""
+        """Return the minimiser in y, by Newton steps with a dense Hessian."""
         y, slope = newton(x)
         assert slope < 1e-14
         return y
 
-    return x, inner, lambda x, y: loss(x, y, held, held_labels), lower_level
+    return x, inner, lambda x, y: loss(x, y, test, test_labels), lower_level
 
 
 def test_against_finite_differences_of_a_problem_that_is_solved_anew(logistic):
     x, inner, outer, lower_level = logistic
-    found = jax.jit(lambda x, y: hypergradient(outer, inner, x, y, tolerance=1e-14))
-    gradient, solved = found(x, lower_level(x))
+    estimated = jax.jit(lambda x, y: hypergradient(outer, inner, x, y, tolerance=1e-14))
+    gradient, solved = estimated(x, lower_level(x))
     assert solved.residual < 1e-13
     dropped, _ = hypergradient(outer, inner, x, lower_level(x), solver="none")
     cost = jax.jit(outer)
     random, size, gaps = np.random.default_rng(1), 1e-4, []
     for _ in range(3):
-        way = {key: random.normal(size=value.shape) for key, value in x.items()}
-        at = lambda t, way=way: {key: x[key] + t * way[key] for key in x}  # noqa: E731
+        direction = {key: random.normal(size=value.shape) for key, value in x.items()}
+        at = lambda t, direction=direction: {key: x[key] + t * direction[key] for key in x}  # noqa: E731
         values = {t: float(cost(at(t * size), lower_level(at(t * size)))) for t in (-2, -1, 1, 2)}
         slope = (8 * (values[1] - values[-1]) - (values[2] - values[-2])) / (12 * size)
-        assert sum(np.vdot(gradient[key], way[key]) for key in x) == pytest.approx(slope, abs=1e-8)
-        gaps.append(abs(sum(np.vdot(dropped[key], way[key]) for key in x) - slope))
-    assert max(gaps) > 1e-3  # the term that is left out is not small
+        assert sum(np.vdot(gradient[key], direction[key]) for key in x) == pytest.approx(slope, abs=1e-8)
+        gaps.append(abs(sum(np.vdot(dropped[key], direction[key]) for key in x) - slope))
+    assert max(gaps) > 1e-3  # the omitted term is not small
 
 
 def dense(size, smallest, seed):
-    """A symmetric matrix with eigenvalues from `smallest` to 2, and a vector."""
+    """Return a symmetric matrix with eigenvalues from `smallest` to 2, and a vector."""
     random = np.random.default_rng(seed)
     turn, _ = np.linalg.qr(random.normal(size=(size, size)))
     return turn @ np.diag(np.linspace(smallest, 2, size)) @ turn.T, random.normal(size=size)
@@ -114,14 +114,14 @@ def test_a_neumann_series_finds_a_step_that_converges():
 
 
 def flat(x, y):
-    """An inner loss that does not know its second coordinate."""
+    """An inner loss that does not depend on its second coordinate."""
     return (y[0] - x) ** 2
 
 
 @pytest.mark.parametrize("solver", ["cg", "neumann"])
 @pytest.mark.parametrize("curved", [0.0, -0.5])
 def test_a_singular_inner_hessian_is_refused_when_it_can_be_seen_and_flagged_when_not(solver, curved):
-    """f pulls at a direction in which g is flat (or curved downwards): there is no solution to differentiate."""
+    """f has a slope in a direction in which g is flat (or concave): there is no solution to differentiate."""
     outer = lambda x, y: x * y[0] + y[1]  # noqa: E731
     inner = lambda x, y: flat(x, y) + curved * y[1] ** 2  # noqa: E731
     x, y = jnp.asarray(1.0), jnp.asarray([1.0, 0.0])
@@ -129,7 +129,7 @@ def test_a_singular_inner_hessian_is_refused_when_it_can_be_seen_and_flagged_whe
     gradient, solved = jax.jit(lambda x, y: hypergradient(outer, inner, x, y, **options))(x, y)
     assert np.isfinite(gradient)
     if solver == "neumann" and curved == 0:
-        # A series of a few terms cannot tell a flat direction from a slow one; what is left over and its curvature can.
+        # A series of a few terms cannot distinguish a flat direction from a slow one; the residual's curvature can.
         assert solved.residual > 0.5
         assert solved.curvature == pytest.approx(0, abs=1e-12)
         return
@@ -146,7 +146,7 @@ def test_damping_makes_a_singular_problem_solvable():
     assert solved.curvature >= 0.5
 
 
-def test_a_flat_direction_that_nobody_pulls_at_does_no_harm():
+def test_a_flat_direction_without_slope_does_no_harm():
     outer = lambda x, y: x * y[0]  # noqa: E731
     gradient, solved = hypergradient(outer, flat, jnp.asarray(3.0), jnp.asarray([3.0, 0.0]))
     assert gradient == pytest.approx(6.0)  # F = x^2
@@ -154,7 +154,7 @@ def test_a_flat_direction_that_nobody_pulls_at_does_no_harm():
 
 
 def test_nothing_to_solve_for():
-    """grad_y f = 0: the term is zero, and no number is divided by zero."""
+    """grad_y f = 0: the term is zero, without dividing by zero."""
     for solver in ("cg", "neumann"):
         gradient, solved = hypergradient(
             lambda x, y: x**2, lambda x, y: (y - x) ** 2, jnp.asarray(3.0), jnp.asarray(3.0), solver=solver

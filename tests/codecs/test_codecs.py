@@ -1,4 +1,4 @@
-"""Bytes of codecs: every vector comes back bit for bit, its size is known in a program, and nothing else is opened."""
+"""Messages of codecs: every vector is decoded bit for bit, its size is known in a program, bad bytes are refused."""
 
 import math
 import re
@@ -15,8 +15,8 @@ from coterie import registry
 from coterie.codecs import QSGD, Fused, Half, Raw, TopK
 from coterie.codecs.base import OVERHEAD
 from coterie.codecs.bits import Reader
-from coterie.codecs.indices import indices_bytes, indices_bytes_on_host, pack_indices, unpack_indices
-from coterie.codecs.places import pack_places, places_bytes_on_host, unpack_places
+from coterie.codecs.indices import indices_bytes, pack_indices, unpack_indices
+from coterie.codecs.places import pack_places, places_bytes, unpack_places
 from coterie.errors import CoterieError
 from support.codec_cases import CODECS, TYPES, compiled, keys, same_bits, vectors
 
@@ -26,14 +26,14 @@ types = pytest.mark.parametrize("dtype", TYPES, ids=["float32", "float64"])
 
 
 def size_in_program(counts):
-    """The size of indices as a program finds it; compiled once, for a table of 256."""
+    """Return the size of indices as computed in a program; compiled once, for a table of 256."""
     padded = np.zeros(256, np.uint32)
     padded[: len(counts)] = counts
     return int(INDICES(padded, np.uint32(len(counts))))
 
 
 def checksum(data, start=0):
-    """CRC-32 as its definition says, bit by bit."""
+    """Return the CRC-32 by its definition, bit by bit."""
     value = start ^ 0xFFFFFFFF
     for byte in data:
         value ^= byte
@@ -43,7 +43,7 @@ def checksum(data, start=0):
 
 
 def contents(codec, x):
-    """What a message holds before its checksum."""
+    """Return the message without its checksum."""
     return codec.encode(np.asarray(x, np.float32))[:-4].hex(" ")
 
 
@@ -51,7 +51,7 @@ def contents(codec, x):
 
 
 def squeezed(name, x):
-    """What is sent for a vector, and the sizes of it and of x as a program finds them."""
+    """Return the reduced vector, and the sizes of it and of x as computed in a program."""
     with jax.enable_x64(x.dtype == np.float64):
         sent, *sizes = compiled(name)(jnp.asarray(x)[None], keys(1))
     assert sent.dtype == x.dtype
@@ -59,8 +59,8 @@ def squeezed(name, x):
     return np.asarray(sent[0]), *(size.item() for size in sizes)
 
 
-def comes_back(codec, x):
-    """Return the length of a vector's message, which must hold all of it."""
+def decoded(codec, x):
+    """Check that a vector's message decodes to it, and return the length of the message."""
     message = codec.encode(x)
     assert same_bits(codec.decode(message, len(x), x.dtype), x)
     assert len(message) <= OVERHEAD + x.nbytes
@@ -71,21 +71,21 @@ def comes_back(codec, x):
 @codecs
 @settings(max_examples=20, deadline=None)
 @given(st.data())
-def test_every_vector_comes_back_and_its_size_is_known(name, dtype, data):
+def test_every_vector_is_decoded_and_its_size_is_known(name, dtype, data):
     codec, x = CODECS[name], data.draw(vectors(dtype))
     sent, size_sent, size = squeezed(name, x)
-    assert comes_back(codec, sent) == size_sent
-    assert comes_back(codec, x) == size
-    beyond = name.startswith("fused") and np.abs(x.astype(float)).max() > 1e300  # its operator adds numbers of 64 bits
+    assert decoded(codec, sent) == size_sent
+    assert decoded(codec, x) == size
+    beyond = name.startswith("fused") and np.abs(x.astype(float)).max() > 1e300  # the fused operator sums in float64
     assert beyond or np.isfinite(sent).all() or not np.isfinite(x).all()
 
 
 @types
 @codecs
 def test_gradients_are_sent_in_fewer_bytes(name, dtype):
-    x = np.cumsum(np.random.default_rng(0).standard_normal(1000)).astype(dtype)  # has runs, once it is evened out
+    x = np.cumsum(np.random.default_rng(0).standard_normal(1000)).astype(dtype)  # has runs after the fused operator
     sent, size, _ = squeezed(name, x)
-    assert comes_back(CODECS[name], sent) == size
+    assert decoded(CODECS[name], sent) == size
     assert size == 5 + x.nbytes if name == "none" else size < 0.6 * x.nbytes
 
 
@@ -108,7 +108,7 @@ def test_a_vector_without_numbers(name):
     assert same_bits(codec.decode(codec.encode(x), 0, np.float32), x)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- bytes that are refused --------------------------------------------------------------------------------------------
 
 
 def some_messages(codec, name):
@@ -123,7 +123,7 @@ def some_messages(codec, name):
 
 
 @codecs
-def test_no_part_of_a_message_and_no_longer_one_is_opened(name):
+def test_shorter_and_longer_messages_are_refused(name):
     codec = CODECS[name]
     for x, message in some_messages(codec, name):
         for cut in range(len(message)):
@@ -134,7 +134,7 @@ def test_no_part_of_a_message_and_no_longer_one_is_opened(name):
 
 
 @codecs
-def test_a_changed_byte_is_noticed_wherever_it_is(name):
+def test_a_changed_byte_is_noticed_at_every_position(name):
     codec, random = CODECS[name], np.random.default_rng(2)
     for x, message in some_messages(codec, name):
         for place in range(len(message)):
@@ -160,7 +160,7 @@ def test_several_changed_bytes_are_noticed(name, data):
 @settings(deadline=None)
 @given(st.data())
 def test_bytes_with_a_right_checksum_that_no_codec_wrote_are_refused_or_read_to_the_end(name, data):
-    # Somebody may compute the checksum too: reading must end in an array of the right kind or in our error.
+    # Anyone can compute the checksum: decoding must return an array of the right shape and type or raise our error.
     codec, count = CODECS[name], data.draw(st.sampled_from((1, 9, 300)))
     content = bytes([data.draw(st.integers(0, 7))]) + data.draw(st.binary(max_size=60))
     message = content + codec._checksum(content, count, np.dtype(np.float32)).to_bytes(4, "little")
@@ -190,27 +190,37 @@ def test_only_vectors_of_real_numbers_are_encoded(x):
         Half().encode(x)
 
 
+class WrongSize(TopK):
+    def sizes(self, x):
+        return [1 + size for size in super().sizes(x)]
+
+
+def test_a_codec_whose_sizes_are_wrong_is_refused():
+    with pytest.raises(CoterieError, match=r"the codec top-k wrote 8 bytes in layout 2, but its `sizes` says 9"):
+        WrongSize().encode(np.array([0, 1, 0, 2, 0, 0], np.float32))
+
+
 # -- the format, by hand -----------------------------------------------------------------------------------------------
 # The lowest bit of a byte comes first. In the comments bits are in the order of the stream.
 
 
-def test_numbers_as_they_are():
+def test_numbers_in_full():
     message = Raw().encode(np.array([1.0, -2.0], np.float32))
     content = bytes([0]) + bytes.fromhex("0000803f 000000c0")
     assert message[:-4] == content
-    # The checksum goes on from that of what both ends know: name, settings, number and size of the numbers.
+    # The checksum starts with what both ends know: name, settings, number and size of the numbers.
     assert message[-4:] == checksum(content, checksum(b"none () 2 4")).to_bytes(4, "little")
 
 
 def test_half_precision():
     assert contents(Half(), [1.0, -2.0, 65504.0]) == "01 00 3c 00 c0 ff 7b"
-    assert contents(Half(), [1.0, 65505.0]) == "00 00 00 80 3f 00 e1 7f 47"  # no float16: sent as it is
+    assert contents(Half(), [1.0, 65505.0]) == "00 00 00 80 3f 00 e1 7f 47"  # no float16: sent in full
 
 
 def test_places_and_numbers_of_top_k():
     x = np.zeros(20)
     x[[2, 3, 11]] = 1.0, 1.1, -2.0
-    # 3 places, gaps 3, 1, 8. Rice with b = floor(log2(20 / 3)) = 2: quotients 0, 0, 1 -> 1 1 01; rests 2, 0, 3 ->
+    # 3 places, gaps 3, 1, 8. Rice with b = floor(log2(20 / 3)) = 2: quotients 0, 0, 1 -> 1 1 01; remainders 2, 0, 3 ->
     # 01 00 11: a byte each. Gamma: 1, 0, 3 in unary -> 01 1 0001; 1 and 0 0 0: a byte each too, and preferred.
     assert contents(TopK(), x) == "01 03 ff 46 01 00 00 80 3f cd cc 8c 3f 00 00 00 c0"
     x[3] = 1.0  # now all numbers have 16 bits
@@ -241,7 +251,7 @@ def test_runs_and_codebooks_of_fused():
     # Numbers that change all the time: an index for each. Both occur 8 times: 1.1, which has no sign bit, is the first.
     assert contents(Fused(centres=3), [-3.0, 1.1] * 8) == "03 02 cd cc 8c 3f 00 00 40 c0 fe 55 55"
     assert contents(Fused(centres=3), [-3.0, 1.5] * 8) == "06 02 c0 3f 40 c0 fe 55 55"
-    assert contents(Fused(centres=1), [-3.0, 1.5] * 8).startswith("04")  # two are too many for it
+    assert contents(Fused(centres=1), [-3.0, 1.5] * 8).startswith("04")  # too many distinct numbers
 
 
 def test_frequent_indices_cost_few_bits():
@@ -257,12 +267,12 @@ def test_frequent_indices_cost_few_bits():
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.randoms(use_true_random=False))
-def test_indices_come_back(counts, random):
+def test_indices_are_decoded(counts, random):
     counts = np.array(sorted(counts, reverse=True))
     indices = np.repeat(np.arange(len(counts)), counts)
     random.shuffle(indices)
     packed = pack_indices(indices, counts)
-    assert len(packed) == indices_bytes_on_host(counts) == size_in_program(counts)
+    assert len(packed) == indices_bytes(counts, len(counts)) == size_in_program(counts)
     reader = Reader(packed)
     np.testing.assert_array_equal(unpack_indices(reader, len(indices), len(counts)), indices)
     assert reader.left == 0
@@ -281,10 +291,12 @@ def test_levels_of_qsgd():
 
 @settings(deadline=None)
 @given(st.integers(1, 3000), st.data())
-def test_places_come_back(size, data):
+def test_places_are_decoded(size, data):
     chosen = np.array(data.draw(st.lists(st.integers(0, size - 1), unique=True).map(sorted)), np.int64)
+    mask = np.zeros(size, bool)
+    mask[chosen] = True
     packed = pack_places(chosen, size)
-    assert len(packed) == places_bytes_on_host(chosen, size)
+    assert len(packed) == places_bytes(mask)
     reader = Reader(packed)
     np.testing.assert_array_equal(unpack_places(reader, size), chosen)
     assert reader.left == 0
@@ -305,7 +317,7 @@ def test_sizes_of_very_long_vectors_do_not_overflow(entries):
     for share in (0.0, 0.5, 1.0):
         rare = int(share * size / entries)
         counts = np.array([size - (entries - 1) * rare] + [rare] * (entries - 1))
-        assert size_in_program(counts) == indices_bytes_on_host(counts)
+        assert size_in_program(counts) == indices_bytes(counts, len(counts))
 
 
 def test_names_of_codecs():

@@ -1,4 +1,4 @@
-"""A message as bytes: what goes in comes out, and nothing but a whole frame of the expected layout is opened."""
+"""Frames: header and arrays are decoded exactly, and only whole frames of the expected layout are accepted."""
 
 import struct
 
@@ -30,7 +30,7 @@ messages = st.lists(
 
 
 @given(headers, messages)
-def test_what_goes_in_comes_out(header, values):
+def test_header_and_arrays_are_decoded_exactly(header, values):
     frame = encode(header, values)
     opened = decode(frame, values)
     assert opened is not None
@@ -79,8 +79,8 @@ def test_a_flipped_bit_in_magic_format_digest_or_size_is_noticed(place):
     assert decode(bytes(frame), values) is None
 
 
-def test_the_bytes_on_paper():
-    """The layout is a promise to peers of another version: little-endian, in this order, without gaps."""
+def test_the_bytes_by_hand():
+    """Peers of another version rely on the layout: little-endian, in this order, without gaps."""
     frame = encode(Header(kind=1, run=2, round=3, exchange=4, sender=5, receiver=6), [np.array([1, -1], np.int16)])
     assert frame[:4] == b"cote"
     assert struct.unpack("<HHQIIII", frame[4:32]) == (1, 1, 2, 3, 4, 5, 6)
@@ -89,6 +89,6 @@ def test_the_bytes_on_paper():
     assert frame[HEADER:] == b"\x01\x00\xff\xff"
 
 
-def test_big_endian_values_travel_little_endian():
+def test_big_endian_values_are_sent_little_endian():
     frame = encode(Header(0, 0, 0, 0, 0, 0), [np.array([1], ">u4")])
     assert frame[HEADER:] == b"\x01\x00\x00\x00"

@@ -1,4 +1,4 @@
-"""What codecs do to vectors inside a program: by independent computations, alone and in a batch, compiled or not."""
+"""The lossy part of codecs against independent computations, alone and in a batch, compiled or not."""
 
 import sys
 
@@ -21,7 +21,7 @@ codecs = pytest.mark.parametrize("name", CODECS)
 types = pytest.mark.parametrize("dtype", TYPES, ids=["float32", "float64"])
 
 
-# Compiled once, for all the vectors that are tried.
+# Compiled once, for all vectors.
 FIVE_OF_TWELVE = jax.jit(TopK(fraction=0.4, short=False).reduce)
 FOUR_BITS = jax.jit(QSGD(bits=4, bucket=8).reduce)
 HALF = jax.jit(Half().reduce)
@@ -33,7 +33,7 @@ def gradients(rows, size, dtype):
     return jnp.asarray(walk * (random.random((rows, size)) < 0.7), dtype)
 
 
-# -- where clients live ------------------------------------------------------------------------------------------------
+# -- results do not depend on where clients live -----------------------------------------------------------------------
 
 
 @types
@@ -46,7 +46,7 @@ def test_a_row_is_the_same_alone_in_a_batch_compiled_or_not(name, dtype, monkeyp
         assert same_bits(np.asarray(jax.jit(codec.reduce)(x, everyone)), sent)
         alone = jax.jit(lambda row, key: codec.reduce(row[None], key[None])[0])
         assert same_bits(np.stack([alone(*each) for each in zip(x, everyone, strict=True)]), sent)
-        monkeypatch.setattr(base, "ELEMENTS", 300)  # one after another, as rows of a large model are
+        monkeypatch.setattr(base, "ELEMENTS", 300)  # one row at a time, as for a large model
         assert same_bits(np.asarray(jax.jit(codec.reduce)(x, everyone)), sent)
         assert np.asarray(jax.jit(codec.size)(sent)).tolist() == [len(codec.encode(row)) for row in sent]
 
@@ -54,7 +54,7 @@ def test_a_row_is_the_same_alone_in_a_batch_compiled_or_not(name, dtype, monkeyp
 @types
 @pytest.mark.parametrize("codec", [QSGD(feedback=True), TopK(fraction=0.1)], ids=lambda c: c.name)
 def test_error_feedback_is_the_same_when_products_come_in(codec, dtype):
-    # A compiler joins a product with the sum that follows it, which changes the last bit, unless it is prevented.
+    # A compiler fuses a product with the sum that follows, which changes the last bit, unless it is prevented.
     def program(a, b, memory, keys):
         return codec.squeeze(a * b, memory, keys)
 
@@ -91,19 +91,19 @@ def test_error_feedback_keeps_the_sum(codec):
     for t in range(20):
         sent, memory = squeeze(x[t], memory, keys(3, t))
         total += np.asarray(sent, np.float64)
-        assert np.abs(sent - x[t]).max() > 1  # so that there is something to feed back
+        assert np.abs(sent - x[t]).max() > 1  # so that there is an error to feed back
     exact = 0 if codec == TopK(fraction=0.1, short=False) else 2e-3  # whole numbers are added and moved, never rounded
     np.testing.assert_allclose(total + np.asarray(memory), x.sum(0), rtol=0, atol=exact)
 
 
 @codecs
-def test_without_error_feedback_nothing_is_remembered(name):
+def test_without_error_feedback_the_memory_is_empty(name):
     codec = CODECS[name]
     assert codec.feedback == name.startswith("top-k")
     assert codec.memory(3, 60, jnp.float32).shape == (3, 60 if codec.feedback else 0)
 
 
-def test_what_is_remembered_without_error_feedback_is_passed_on():
+def test_without_error_feedback_the_memory_is_returned():
     x, memory = gradients(3, 60, np.float32), Half().memory(3, 60, jnp.float32)
     sent, after = Half().squeeze(x, memory, keys(3))
     assert after is memory
@@ -139,10 +139,10 @@ def test_qsgd_is_right_on_average():
     sent = np.asarray(codec.reduce(jnp.broadcast_to(x, (times, len(x))), keys(times)), np.float64)
     step = np.repeat([1.0 / 3, 250.0 / 3], 6)[: len(x)]
     lower = np.floor(np.abs(x) / step)
-    found = np.abs(sent) / step
+    levels = np.abs(sent) / step
     assert (
-        np.minimum(np.abs(found - lower), np.abs(found - lower - 1)) < 1e-6
-    ).all()  # one of the two levels beside it
+        np.minimum(np.abs(levels - lower), np.abs(levels - lower - 1)) < 1e-6
+    ).all()  # one of the two nearest levels
     assert ((sent == 0) | (np.sign(sent) == np.sign(x))).all()
     chance = np.abs(x) / step - lower
     deviation = step * np.sqrt(chance * (1 - chance) / times)
@@ -260,7 +260,7 @@ def test_gamma_goes_down():
 
 
 @types
-def test_centres_leave_so_many_numbers(dtype):
+def test_centres_are_the_number_of_distinct_numbers(dtype):
     with jax.enable_x64(dtype == np.float64):
         x = gradients(3, 500, dtype)
         sent = np.asarray(Fused(gamma=0.1, centres=5).reduce(x, keys(3)))
@@ -272,13 +272,14 @@ def test_centres_leave_so_many_numbers(dtype):
 
 
 def test_without_numba_the_error_names_the_extra(monkeypatch):
-    for module in [name for name in sys.modules if name.split(".")[0] == "numba" or name.endswith("_kernel")]:
+    for module in [name for name in sys.modules if name.startswith(("numba", "coterie.numerics.kernels."))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(CoterieError, match=r"pip install 'coterie\[numba\]'"):
         Fused().reduce(jnp.ones((1, 5)), keys(1))
-    x = Fused(gamma=0.0, centres=0).reduce(jnp.ones((1, 5)), keys(1))[0]  # nothing to even out, nothing to compile
-    assert Fused().decode(Fused().encode(np.asarray(x)), 5, np.float32).tolist() == [1.0] * 5  # a receiver needs none
+    x = Fused(gamma=0.0, centres=0).reduce(jnp.ones((1, 5)), keys(1))[0]  # no proximal operator, nothing to compile
+    message = Fused().encode(np.asarray(x))
+    assert Fused().decode(message, 5, np.float32).tolist() == [1.0] * 5  # a receiver does not need Numba
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -302,5 +303,5 @@ def test_settings_out_of_range(make, sentence):
         make()
 
 
-def test_a_codec_of_ones_own_is_known_as_one():
+def test_a_codec_class_is_recognised():
     assert _kinds("coterie.codecs.half:Half") == ["codecs"]

@@ -1,7 +1,7 @@
-"""SPD, D2 and GNSD: the vectors of their recursions, exact agreement where gossip is biased, and two traps.
+"""SPD, D2 and GNSD: their recursions by hand, exact convergence where gossip is biased, and common mistakes.
 
-The wrong versions (a start that loses the first gradient, an annealed difference of gradients, a gradient drawn anew)
-are written out here: a test that passes on the right one shows by how much it would fail on them.
+The wrong versions (a start that loses the first gradient, an annealed difference of gradients, a newly drawn gradient)
+are implemented here: the tests show by how much they fail.
 """
 
 import jax
@@ -35,8 +35,8 @@ def scalars(x, y):
     return Federation(tuple(f"client-{i}" for i in range(len(x))), split, split, split, kind="regression", classes=1)
 
 
-def begun(started, start):
-    """The state before the first round with each client's model replaced `[K]`, remembered as the method does."""
+def state_at(started, start):
+    """Return the state before the first round with the models `start [K]` and the method's memory of them."""
     state, _ = started.init()
     variables = Variables(Weights(jnp.asarray(start, float)[:, None, None]))
     memory = jax.tree.map(jnp.copy, started.method.remember(variables.params))  # buffers are donated, each once
@@ -46,7 +46,7 @@ def begun(started, start):
 @pytest.mark.parametrize(
     ("cls", "second"), [(SPD, [1.23, 1.15]), (D2, [1.294, 1.086]), (GNSD, [1.07, 1.31])], ids=["spd", "d2", "gnsd"]
 )
-def test_two_rounds_on_paper(device, cls, second):
+def test_two_rounds_by_hand(device, cls, second):
     """W = [[.6, .4], [.4, .6]], f_i = (x - c_i)^2 / 2, c = (1, 3), x^0 = (0, 2), eta = .1: g^0 = (-1, -1).
 
     All: x^1 = W x^0 + .1 = (.9, 1.3), where g^1 = (-.1, -1.7) and eta (g^1 - g^0) = (.09, -.07).
@@ -56,18 +56,18 @@ def test_two_rounds_on_paper(device, cls, second):
     """
     pair = Graph.from_edges([0, 1], [1, 0], 2)
     started = training(scalars([[1], [1]], [[1], [3]]), cls(lr=0.1, **FULL), device, pair, np.array([[0.4], [0.4]]))
-    state, found = run(started, 1, begun(started, [0, 2]))
-    np.testing.assert_allclose(found[:, 0], [0.9, 1.3], rtol=1e-14)
-    state, found = run(started, 1, state, 2)
-    np.testing.assert_allclose(found[:, 0], second, rtol=1e-14)
+    state, models = run(started, 1, state_at(started, [0, 2]))
+    np.testing.assert_allclose(models[:, 0], [0.9, 1.3], rtol=1e-14)
+    state, models = run(started, 1, state, 2)
+    np.testing.assert_allclose(models[:, 0], second, rtol=1e-14)
     if cls is GNSD:
         np.testing.assert_allclose(state.memory.before.w[:, 0, 0], 0.1 * np.array([-0.1, -1.7]), rtol=1e-14)
-    _, found = run(started, 600, state, 3)
-    np.testing.assert_allclose(found[:, 0], [2, 2], rtol=1e-12)
+    _, models = run(started, 600, state, 3)
+    np.testing.assert_allclose(models[:, 0], [2, 2], rtol=1e-12)
 
 
 class Problem:
-    """Eight clients with quadratics a_i x^2 / 2 - b_i x on a ring, far from each other."""
+    """Eight clients on a ring with quadratics a_i x^2 / 2 - b_i x whose minima are far apart."""
 
     def __init__(self):
         random = np.random.default_rng(4)
@@ -88,7 +88,7 @@ class Problem:
         return training(self.federation, method, device, self.graph, self.slots)
 
     def spd(self, rounds, step, before):
-        """The recursion in NumPy: `step(r, x, old)` is what is subtracted in round r, given x^r and x^{r-1}."""
+        """Run the recursion in NumPy: `step(r, x, old)` is subtracted in round r, given x^r and x^{r-1}."""
         x = old = np.zeros(8)
         for r in range(rounds):
             x, old = self.W @ (2 * x - old) - step(r, x, before if r == 0 else old), x
@@ -101,17 +101,17 @@ def problem():
 
 
 @pytest.mark.parametrize("cls", EXACT)
-def test_corrected_gossip_ends_at_the_minimiser_of_the_sum(problem, device, cls):
-    _, found = run(problem.training(cls(lr=0.1, **FULL), device), 3000)
-    assert np.abs(found[:, 0] - problem.optimum).max() < 1e-9
+def test_corrected_gossip_converges_to_the_minimiser_of_the_sum(problem, device, cls):
+    _, models = run(problem.training(cls(lr=0.1, **FULL), device), 3000)
+    assert np.abs(models[:, 0] - problem.optimum).max() < 1e-9
 
 
 def test_plain_gossip_does_not(problem, device):
-    _, found = run(problem.training(GossipSGD(lr=0.1, order="mix-and-step", **FULL), device), 3000)
-    assert np.abs(found[:, 0] - problem.optimum).max() > 0.5
+    _, models = run(problem.training(GossipSGD(lr=0.1, order="mix-and-step", **FULL), device), 3000)
+    assert np.abs(models[:, 0] - problem.optimum).max() > 0.5
 
 
-def test_a_start_that_remembers_a_step_it_never_took_ends_elsewhere(problem, device):
+def test_a_start_with_a_step_that_was_never_taken_converges_elsewhere(problem, device):
     """s^{-1} = s^0 instead of 0 loses the first gradient for ever; the method's memory begins with 0."""
     g, zero = problem.gradient, np.zeros(8)
     wrong = problem.spd(3000, lambda r, x, old: 0.1 * (g(x) - g(old)), before=zero)
@@ -121,13 +121,13 @@ def test_a_start_that_remembers_a_step_it_never_took_ends_elsewhere(problem, dev
     started = problem.training(SPD(lr=0.1, **FULL), device)
     state, _ = started.init()
     lost = Memory(state.memory.before, Weights(jnp.asarray(0.1 * g(zero))[:, None, None]))
-    _, found = run(started, 3000, state._replace(memory=lost))
-    np.testing.assert_allclose(found[:, 0], wrong, atol=1e-12)  # it never leaves its start, where all agree
+    _, models = run(started, 3000, state._replace(memory=lost))
+    np.testing.assert_allclose(models[:, 0], wrong, atol=1e-12)  # it stays at its start, where all agree
 
 
 def test_eliminating_the_multipliers_changes_nothing(device):
     """x^{r+1} = x^r - s^r - (A' lambda^r + rho A'A x^r) / tau with lambda^r = lambda^{r-1} + rho A x^r, lambda^0 = 0:
-    the primal-dual method with a multiplier for each edge, A the incidence matrix."""
+    the primal-dual method with one multiplier per edge, A the incidence matrix."""
     rho, tau, rate = 0.3, 2.5, 0.08
     graph = ErdosRenyi(probability=0.5).build(7, 3)
     pairs = sorted({tuple(sorted(edge)) for edge in graph.to_networkx().edges})
@@ -139,24 +139,24 @@ def test_eliminating_the_multipliers_changes_nothing(device):
     a, b = (x_data**2).mean(1), (x_data * y_data).mean(1)
     start = random.normal(size=7)
     started = training(federation, SPD(lr=rate, **FULL), device, graph, laplacian(graph, step=rho / tau)[0])
-    x, multipliers, state = start, np.zeros(len(pairs)), begun(started, start)
+    x, multipliers, state = start, np.zeros(len(pairs)), state_at(started, start)
     for r in range(40):
         multipliers = multipliers + (rho * A @ x if r else 0)
         x = x - rate * (a * x - b) - (A.T @ multipliers + rho * A.T @ A @ x) / tau
-        state, found = run(started, 1, state, r + 1)
-        np.testing.assert_allclose(found[:, 0], x, atol=1e-12)
+        state, models = run(started, 1, state, r + 1)
+        np.testing.assert_allclose(models[:, 0], x, atol=1e-12)
 
 
 def growth(started, w):
-    """The factor by which the disagreement of two clients grows in the end, when W has the eigenvalue w.
+    """Return the asymptotic growth factor of the disagreement of two clients, when W has the eigenvalue w.
 
-    It obeys u_{r+1} = p u_r + q u_{r-1}; six rounds give p and q, and the larger root of t^2 = p t + q is the factor.
+    It obeys u_{r+1} = p u_r + q u_{r-1}; six rounds give p and q, and the factor is the larger root of t^2 = p t + q.
     """
     again = Training(started.engine, started.method, started.graph, np.full((2, 1), (1 - w) / 2), 1)
-    state, path = begun(again, [1, -1]), []
+    state, path = state_at(again, [1, -1]), []
     for r in range(6):
-        state, found = run(again, 1, state, r + 1)
-        path.append(found[0, 0])
+        state, models = run(again, 1, state, r + 1)
+        path.append(models[0, 0])
     p, q = np.linalg.solve([[path[3], path[2]], [path[4], path[3]]], path[4:])
     return np.abs(np.roots([1, -p, -q])).max()
 
@@ -174,7 +174,7 @@ def test_disagreement_grows_with_the_larger_root(device, cls):
         assert (expected < 1) == (w > -1 / 3 and (cls is D2 or rate < step_size_bound(w)))
 
 
-def test_without_curvature_minus_a_third_is_the_border(device):
+def test_without_curvature_minus_a_third_is_the_limit(device):
     """Inputs of zero have no gradient: |t| = .9925 at w = -.33, 1 at -1/3, 1.015 at -.34."""
     pair = Graph.from_edges([0, 1], [1, 0], 2)
     started = training(scalars([[0], [0]], [[0], [0]]), SPD(lr=0.1, **FULL), device, pair, np.array([[0.4], [0.4]]))
@@ -183,7 +183,7 @@ def test_without_curvature_minus_a_third_is_the_border(device):
 
 
 def test_annealing_keeps_the_answer(problem, device):
-    """eta_r g^r - eta_{r-1} g^{r-1}, not eta_r (g^r - g^{r-1}), which drifts when eta changes on the way."""
+    """eta_r g^r - eta_{r-1} g^{r-1}, not eta_r (g^r - g^{r-1}), which drifts when eta changes."""
     rates = [0.1] * 20 + [0.05] * 4000
     g, zero = problem.gradient, np.zeros(8)
     wrong = problem.spd(4000, lambda r, x, old: rates[r] * (g(x) - (0 if r == 0 else g(old))), before=zero)
@@ -192,13 +192,13 @@ def test_annealing_keeps_the_answer(problem, device):
     assert np.abs(right - problem.optimum).max() < 1e-9
     annealed = {"decay": 0.5, "decay_after": 20, "decay_every": 10_000, **FULL}
     for cls in EXACT:
-        _, found = run(problem.training(cls(lr=0.1, **annealed), device), 4000)
-        assert np.abs(found[:, 0] - problem.optimum).max() < 1e-9
+        _, models = run(problem.training(cls(lr=0.1, **annealed), device), 4000)
+        assert np.abs(models[:, 0] - problem.optimum).max() < 1e-9
 
 
 @method
 class Resampled(SPD):
-    """The wrong version: s^{r-1} is drawn anew, with another minibatch, instead of remembered."""
+    """The wrong version: s^{r-1} is computed again, with another minibatch, instead of remembered."""
 
     def round(self, task, state, peers, clients, key):
         before = state.variables._replace(params=state.memory.before)
@@ -214,34 +214,34 @@ class Resampled(SPD):
         return super().round(task, state._replace(memory=Memory(state.memory.before, step)), peers, clients, key)
 
 
-def test_the_step_that_is_taken_back_is_the_one_that_was_taken(problem, device):
-    """With minibatches of one sample the right version hovers near the optimum; the wrong one walks away."""
+def test_the_subtracted_step_is_the_one_that_was_taken(problem, device):
+    """With minibatches of one sample the right version stays near the optimum; the wrong one is a random walk."""
     errors = {}
     for cls in (SPD, Resampled):
         started = problem.training(cls(lr=0.02, batch_size=1, steps=1), device)
         state, _ = run(started, 1500)
         distances = []
         for block in range(10):
-            state, found = run(started, 150, state, 1501 + 150 * block)
-            distances.append(found[:, 0].mean() - problem.optimum)
+            state, models = run(started, 150, state, 1501 + 150 * block)
+            distances.append(models[:, 0].mean() - problem.optimum)
         errors[cls] = np.sqrt(np.mean(np.square(distances)))
     assert errors[Resampled] / errors[SPD] > 50
 
 
 def test_several_local_steps_make_one_step_of_their_sum(problem, device):
-    """Three full gradient steps a round, redone in NumPy: s^r is what they took away together."""
-    _, found = run(problem.training(SPD(lr=0.05, batch_size=0, steps=3), device), 12)
-    x = old = kept = np.zeros(8)
+    """Three full gradient steps per round, against NumPy: s^r is their sum."""
+    _, models = run(problem.training(SPD(lr=0.05, batch_size=0, steps=3), device), 12)
+    x = old = step = np.zeros(8)
     for _ in range(12):
         after = x
         for _ in range(3):
             after = after - 0.05 * problem.gradient(after)
-        x, old, kept = problem.W @ (2 * x - old) - ((x - after) - kept), x, x - after
-    np.testing.assert_allclose(found[:, 0], x, rtol=1e-11)
+        x, old, step = problem.W @ (2 * x - old) - ((x - after) - step), x, x - after
+    np.testing.assert_allclose(models[:, 0], x, rtol=1e-11)
 
 
-def test_messages_hold_one_model_and_for_gnsd_two(problem, device):
-    """A scalar of 8 bytes behind a header of 48."""
+def test_messages_contain_one_model_and_for_gnsd_two(problem, device):
+    """A scalar of 8 bytes after a header of 48."""
     for cls, floats in ((SPD, 1), (D2, 1), (GNSD, 2)):
         started = problem.training(cls(lr=0.1, **FULL), device)
         _, block = started.advance(started.init()[0], 1, 2)

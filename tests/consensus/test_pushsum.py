@@ -1,4 +1,4 @@
-"""Push-sum over networks whose links come and go: what is conserved, where it ends, and how far from the minimum."""
+"""Push-sum over random and scheduled networks: conservation, limits, and distance from the minimum."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ K = 6
 
 
 def lossy(graph, chance, steps, mode="exact", seed=0):
-    """The verbs on a graph, of whose messages a recorded part arrives; and that record, `[T, K, D]`."""
+    """Return the verbs on a graph with random losses, and which messages arrive, `[T, K, D]`."""
     edges = np.random.default_rng(seed).random((steps, *graph.present.shape)) < chance
     always = np.ones((steps, graph.clients), bool)
     tables = make_tables(graph, np.zeros(graph.present.shape), dtype=np.float64)
@@ -33,7 +33,7 @@ def lossy(graph, chance, steps, mode="exact", seed=0):
 
 
 def dense(graph, to, edges=None):
-    """P of one step, in NumPy: `to[j, l]` says whom j tries to reach, `edges[i, k]` what arrives."""
+    """Return P of one step, in NumPy: `to[j, l]` says whom j tries to reach, `edges[i, k]` what arrives."""
     tried, matrix = np.zeros((2, graph.clients, graph.clients))
     listeners, listening = graph.listeners
     for j, place in zip(*np.nonzero(listening & np.asarray(to)), strict=True):
@@ -49,7 +49,7 @@ def dense(graph, to, edges=None):
 
 
 def test_one_step_by_hand():
-    # 0 reaches 1 and 2 and keeps a third; 1 reaches 0; 2 reaches nobody now. The message from 0 to 2 is lost: it stays.
+    # 0 reaches 1 and 2 and keeps a third; 1 reaches 0; 2 reaches nobody. The message from 0 to 2 is lost: 0 keeps it.
     graph = Graph.from_adjacency([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     peers, _ = lossy(graph, 1.0, 1)
     edges = jnp.array([[True, True], [True, False], [False, False]])[None]
@@ -91,7 +91,7 @@ def test_steps_equal_dense_matrices_and_lose_no_mass(seed, chance, mode):
 
 
 def test_mass_is_conserved_to_the_last_bit():
-    """On a circle a client splits in two or not at all: whole numbers are halved without rounding."""
+    """On a directed ring a client splits its mass in two or not at all: halving whole numbers is exact."""
     circle = Graph.from_networkx(networkx.cycle_graph(K, create_using=networkx.DiGraph))
     graph = Graph(circle.neighbours, circle.present, probability=np.full((K, 1), 0.7))
     peers, _ = lossy(graph, 0.6, 20)
@@ -111,7 +111,7 @@ def _step(peers, mass, t, key=0):
 
 
 def _changing(steps=5):
-    """A schedule in which no single step is connected: client t hears the next one, and only then."""
+    """Return a schedule in which no single step is connected: in step t only client t receives, from the next one."""
     links = np.zeros((K, K, K))
     for t in range(K):
         links[t, t, (t + 1) % K] = 1
@@ -126,14 +126,14 @@ def _changing(steps=5):
         (_changing(), 1.0, 1200, 1e-12),
         (Graph.from_networkx(networkx.cycle_graph(K, create_using=networkx.DiGraph)), 1.0, 400, 1e-12),
     ],
-    ids=["random", "random-and-lossy", "one-link-a-step", "directed-circle"],
+    ids=["random", "random-and-lossy", "one-link-per-step", "directed-ring"],
 )
 def test_push_sum_averages(graph, chance, steps, error):
     peers, _ = lossy(graph, chance, steps, "fast")
     x = {"a": np.random.default_rng(1).normal(size=(K, 3)), "b": np.arange(K, dtype=float)}
-    found = jax.jit(partial(pushsum.average, peers, steps=steps))(x, jax.random.key(3))
-    np.testing.assert_allclose(found["a"], np.tile(x["a"].mean(0), (K, 1)), atol=error)
-    np.testing.assert_allclose(found["b"], np.full(K, (K - 1) / 2), atol=error)
+    result = jax.jit(partial(pushsum.average, peers, steps=steps))(x, jax.random.key(3))
+    np.testing.assert_allclose(result["a"], np.tile(x["a"].mean(0), (K, 1)), atol=error)
+    np.testing.assert_allclose(result["b"], np.full(K, (K - 1) / 2), atol=error)
 
 
 def test_frequencies_tend_to_the_expected_weights():
@@ -142,17 +142,17 @@ def test_frequencies_tend_to_the_expected_weights():
     expected = expected_weights(graph)
 
     def step(t, carry):
-        return pushsum.look(peers, carry[1], carry[0], peers.links(jax.random.fold_in(jax.random.key(0), t), t))
+        return pushsum.observe_push(peers, carry[1], carry[0], peers.links(jax.random.fold_in(jax.random.key(0), t), t))
 
     begin = (pushsum.start(peers, jnp.zeros(5)), pushsum.nothing_seen(peers))
-    found = pushsum.frequencies(jax.jit(lambda: peers.loop(steps, step, begin))()[1])
-    near = 4.5 * 0.5 / np.sqrt(steps)  # no standard deviation of a number in [0, 1] is above one half
-    np.testing.assert_allclose(found.kept, expected.own, atol=near)
-    np.testing.assert_allclose(np.asarray(found.sent)[graph.neighbours, graph.back], expected.slots, atol=near)
-    np.testing.assert_allclose(found.heard, graph.probability, atol=near)
-    np.testing.assert_allclose(found.kept + found.sent.sum(1), 1, atol=1e-12)
-    # Weights of neighbouring steps are alike, but forget within a few steps on this network.
-    np.testing.assert_allclose(found.weight, perron(expected.matrix()), atol=3 * near)
+    result = pushsum.frequencies(jax.jit(lambda: peers.loop(steps, step, begin))()[1])
+    near = 4.5 * 0.5 / np.sqrt(steps)  # the standard deviation of a number in [0, 1] is at most one half
+    np.testing.assert_allclose(result.kept, expected.own, atol=near)
+    np.testing.assert_allclose(np.asarray(result.sent)[graph.neighbours, graph.back], expected.slots, atol=near)
+    np.testing.assert_allclose(result.heard, graph.probability, atol=near)
+    np.testing.assert_allclose(result.kept + result.sent.sum(1), 1, atol=1e-12)
+    # Weights of consecutive steps are correlated, but only over a few steps on this network.
+    np.testing.assert_allclose(result.weight, perron(expected.matrix()), atol=3 * near)
 
 
 def test_frequencies_count_what_stays_after_loss():
@@ -160,19 +160,19 @@ def test_frequencies_count_what_stays_after_loss():
     peers, edges = lossy(graph, 0.5, 40)
 
     def step(t, carry):
-        return pushsum.look(peers, carry[1], carry[0], peers.links(jax.random.key(0), t))
+        return pushsum.observe_push(peers, carry[1], carry[0], peers.links(jax.random.key(0), t))
 
     begin = (pushsum.start(peers, jnp.ones(2)), pushsum.nothing_seen(peers))
-    found = pushsum.frequencies(peers.loop(40, step, begin)[1])
-    np.testing.assert_allclose(found.heard[:, 0], edges[:, :, 0].mean(0))
-    np.testing.assert_allclose(found.sent[:, 0], edges[:, ::-1, 0].mean(0) / 2)  # an arrival at 1 is a half sent by 0
+    result = pushsum.frequencies(peers.loop(40, step, begin)[1])
+    np.testing.assert_allclose(result.heard[:, 0], edges[:, :, 0].mean(0))
+    np.testing.assert_allclose(result.sent[:, 0], edges[:, ::-1, 0].mean(0) / 2)  # an arrival at 1 is half of 0's mass
 
 
 # -- stochastic gradient push ---------------------------------------------------------------------------------------
 
 
 class Quadratics:
-    """Clients with losses x' H_i x / 2 - b_i' x that disagree, and the minimum of their sum."""
+    """Clients with different losses x' H_i x / 2 - b_i' x, and the minimum of their sum."""
 
     def __init__(self, clients=5, size=3, seed=0, flat=False):
         random = np.random.default_rng(seed)
@@ -189,7 +189,7 @@ class Quadratics:
 
 
 def _network(seed=4, clients=5):
-    """A directed graph with certain links, its P, and the Perron vector of it."""
+    """Return a directed graph with certain links, its P, and the Perron vector of P."""
     random = np.random.default_rng(seed)
     hears = random.random((clients, clients)) < 0.4
     hears[np.arange(clients), (np.arange(clients) + 1) % clients] = True
@@ -199,7 +199,7 @@ def _network(seed=4, clients=5):
 
 
 def _sequence(problem, graph, weight, order, lr):
-    """One step as an affine map of z `[n d]`, at the weights that stay; returns J, its fixed point and its model."""
+    """Return the Jacobian of one step (an affine map of z `[n d]`) at the limit weights, its fixed point and model."""
     peers = pushsum.network(graph, jnp.float64)
     move = lambda x: -lr * problem.gradient(x)  # noqa: E731
 
@@ -213,7 +213,7 @@ def _sequence(problem, graph, weight, order, lr):
     J = np.asarray(jax.vmap(lambda z: step(z)[0])(jnp.eye(len(shift)))).T - shift[:, None]  # of an affine map
     fixed = np.linalg.solve(np.eye(len(J)) - J, shift)
     new_weight, model = step(jnp.asarray(fixed))[1]
-    np.testing.assert_allclose(new_weight, weight, atol=1e-12)  # w* stays
+    np.testing.assert_allclose(new_weight, weight, atol=1e-12)  # w* is a fixed point
     return J, fixed, np.asarray(model)
 
 
@@ -222,7 +222,7 @@ def radius(J):
 
 
 def test_two_clients_in_expectation():
-    """methods by hand: E[P], w*, the fixed point of the mean step and its spectral radius (h = 1, 3; b = 2; lr .1)."""
+    """By hand: E[P], w*, the fixed point of the mean step and its spectral radius (h = 1, 3; b = 2; lr .1)."""
     graph = Graph.from_probabilities([[0, 0.5], [0.5, 0]])
     P, lr, h, b = expected_weights(graph).matrix(), 0.1, np.array([1.0, 3.0]), 2.0
     np.testing.assert_allclose(P, [[0.75, 0.25], [0.25, 0.75]], atol=1e-15)
@@ -267,7 +267,7 @@ def test_before_and_after_are_one_sequence_and_the_authors_order_is_less_stable(
     np.testing.assert_allclose(spectra["before"], spectra["after"], atol=1e-10)
     assert abs(spectra["before"] - spectra["authors"]).max() > 0.1
     assert spectra["before"][-1] < 1 < spectra["authors"][-1]
-    # Half a step apart: a push ahead of "before" makes it "after".
+    # Shifted by half a step: with one more push "before" becomes "after".
     peers, x = pushsum.network(graph, jnp.float64), jnp.asarray(np.random.default_rng(1).normal(size=(5, 3)))
     move, to = (lambda x: -0.1 * problem.gradient(x)), peers.tables.listening
     ahead, _ = pushsum.push_step(peers, pushsum.start(peers, x), to)
@@ -300,14 +300,14 @@ def test_gradient_push_reaches_its_fixed_point():
         models[order] = jax.jit(run)()
         _, fixed, model = _sequence(problem, graph, weight, order, 0.1)
         np.testing.assert_allclose(models[order], model, atol=1e-9)
-        if order == "after":  # what it holds after its second half is no model: clients differ by their own gradients
+        if order == "after":  # its mass after the second half is no model: clients differ by their own gradients
             apart = np.linalg.norm(fixed.reshape(5, 3) / weight[:, None] - problem.minimum)
             assert apart > 1.5 * np.linalg.norm(model - problem.minimum)
     np.testing.assert_allclose(models["before"], models["after"], atol=1e-9)
     assert abs(models["before"] - models["authors"]).max() > 1e-3
 
 
-def test_a_falling_learning_rate_takes_the_bias_away():
+def test_a_falling_learning_rate_removes_the_bias():
     problem, (graph, _, _) = Quadratics(), _network()
     peers, steps = pushsum.network(graph, jnp.float64), 400
     rate = lambda t: jnp.where(t < steps - 200, 0.2, jnp.where(t < steps - 100, 0.02, 0.002))  # noqa: E731
@@ -316,7 +316,7 @@ def test_a_falling_learning_rate_takes_the_bias_away():
     assert errors[1] < errors[0] / 5
 
 
-# -- when it contracts ----------------------------------------------------------------------------------------------
+# -- contraction ----------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=25)

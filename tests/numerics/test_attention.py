@@ -13,7 +13,7 @@ NEIGHBOURS = np.array([[1, 2], [0, 2], [0, 1]])
 
 
 def rows(own: str):
-    """Weights of the three clients as a square matrix, from the functions under test."""
+    """Return weights and prior of the three clients as square matrices, from the functions under test."""
     scores = E @ E.T
     take = lambda m: np.take_along_axis(m, NEIGHBOURS, 1)  # noqa: E731
     present = np.ones((3, 2), bool)
@@ -38,9 +38,9 @@ def test_weights_of_both_versions():
 def test_gradient_in_the_embeddings():
     with jax.enable_x64(True):
         w, p = rows("apart")
-        found = attention.embedding_gradient(jnp.asarray(w), jnp.asarray(p), jnp.asarray(E))
+        result = attention.embedding_gradient(jnp.asarray(w), jnp.asarray(p), jnp.asarray(E))
     expected = [[0.24685961, -0.58018573], [-0.58018573, 0.24685961], [0.18417735, 0.18417735]]
-    np.testing.assert_allclose(found, expected, atol=1e-8)
+    np.testing.assert_allclose(result, expected, atol=1e-8)
 
 
 def objective(embeddings, w):
@@ -81,8 +81,8 @@ def test_gradients_in_model_and_encoder_by_finite_differences():
             for sign in (1, -1)
         ]
         expected = (shifted[0] - shifted[1]) / 2e-6
-        found = sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(slopes), jax.tree.leaves(directions), strict=True))
-    assert float(found) == pytest.approx(float(expected), abs=1e-8)
+        result = sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(slopes), jax.tree.leaves(directions), strict=True))
+    assert float(result) == pytest.approx(float(expected), abs=1e-8)
 
 
 def test_inner_product_is_the_mean_over_tensors_and_rows():
@@ -97,8 +97,8 @@ def test_inner_product_is_the_mean_over_tensors_and_rows():
         return np.tanh(hidden @ np.asarray(encoder.second[name]))
 
     expected = np.mean([np.mean((codes(a, name) * codes(b, name)).sum(1)) for name in ("w", "b")])
-    found = float(attention.embed(encoder, a) @ attention.embed(encoder, b))
-    assert found == pytest.approx(float(expected), rel=1e-5)
+    result = float(attention.embed(encoder, a) @ attention.embed(encoder, b))
+    assert result == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_model_that_did_not_move_has_a_finite_embedding_and_gradient():

@@ -1,4 +1,4 @@
-"""Exact k-means on a line: against every assignment there is, a plain dynamic program, and cases by hand."""
+"""Exact k-means in one dimension against all assignments, a plain dynamic program, and cases by hand."""
 
 import itertools
 import sys
@@ -22,16 +22,16 @@ def cost(values, centres, labels, weights=1.0):
 
 
 def least(values, k, weights=None):
-    """The least cost of all k^d ways to put d values into k clusters, each with its mean as the centre."""
+    """Return the least cost of all k^d assignments of d values to k clusters, each with its mean as the centre."""
     values = np.asarray(values, float)
     weights = np.ones(len(values)) if weights is None else np.asarray(weights, float)
-    found = np.inf
+    result = np.inf
     for labels in itertools.product(range(k), repeat=len(values)):
         member = np.array(labels)[:, None] == np.arange(k)
         mass = weights @ member
         centres = (weights * values) @ member / np.where(mass > 0, mass, 1)
-        found = min(found, cost(values, centres, np.array(labels), weights))
-    return found
+        result = min(result, cost(values, centres, np.array(labels), weights))
+    return result
 
 
 def test_codebook_by_hand():
@@ -78,7 +78,7 @@ def test_no_assignment_is_better_with_weights(pairs, k):
 
 
 def plain(values, k):
-    """The textbook's dynamic program, in k m^2 steps, with every cost from the values themselves."""
+    """Return the cost by the textbook dynamic program in k m^2 steps, with costs computed from the values."""
     points, counts = np.unique(values, return_counts=True)
     m = len(points)
     single = np.full((m, m), np.inf)
@@ -96,7 +96,7 @@ def plain(values, k):
 def test_many_values_agree_with_the_plain_program(k):
     random = np.random.default_rng(k)
     heavy = random.standard_t(1.5, size=150)  # a few lie far out
-    far = np.concatenate([[-1e6, 1e6], 1e-3 * random.normal(size=100)])  # and here all the rest is tiny beside them
+    far = np.concatenate([[-1e6, 1e6], 1e-3 * random.normal(size=100)])  # here the others are tiny in comparison
     for values in (random.normal(size=150), heavy, far, np.round(random.normal(size=300), 1)):
         centres, labels = codebook(values, k)
         np.testing.assert_allclose(cost(values, centres, labels), plain(values, k), rtol=1e-9)
@@ -146,7 +146,7 @@ def test_types():
         ([1.0, 2.0], 1, [1.0, np.inf], "weights must be greater than 0, and finite"),
     ],
 )
-def test_codebook_refuses_what_makes_no_sense(values, k, weights, message):
+def test_codebook_refuses_invalid_arguments(values, k, weights, message):
     with pytest.raises(CoterieError, match=message):
         codebook(values, k, weights)
 
@@ -173,10 +173,10 @@ def test_in_a_program_every_value_becomes_its_centre(monkeypatch):
     q = fused(g, 0.5)
     for k in (1, 6, 1000):
         calls.clear()
-        found = np.asarray(jax.jit(lambda q, k=k: codebook_in_program(q, k))(q))
+        result = np.asarray(jax.jit(lambda q, k=k: codebook_in_program(q, k))(q))
         assert calls == [(5, 400)]
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, expected(q, k))
+        assert result.dtype == np.float32
+        np.testing.assert_array_equal(result, expected(q, k))
     np.testing.assert_array_equal(jax.jit(jax.vmap(lambda row: codebook_in_program(row, 6)))(q), expected(q, 6))
     assert calls[-1] == (5, 400)
     assert codebook_in_program(jnp.zeros((2, 0)), 3).shape == (2, 0)
@@ -184,22 +184,22 @@ def test_in_a_program_every_value_becomes_its_centre(monkeypatch):
 
 def test_in_double_precision(x64):
     q = np.random.default_rng(3).normal(size=(2, 50))
-    found = jax.jit(lambda q: codebook_in_program(q, 4))(q)
-    assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, expected(q, 4))
+    result = jax.jit(lambda q: codebook_in_program(q, 4))(q)
+    assert result.dtype == np.float64
+    np.testing.assert_array_equal(result, expected(q, 4))
 
 
 def test_a_row_that_is_not_finite_is_nan():
     q = np.random.default_rng(4).normal(size=(3, 20)).astype(np.float32)
     q[1, 3] = np.inf
-    found = np.asarray(jax.jit(lambda q: codebook_in_program(q, 4))(q))
-    assert np.isnan(found[1]).all()
-    np.testing.assert_array_equal(found[[0, 2]], expected(q[[0, 2]], 4))
+    result = np.asarray(jax.jit(lambda q: codebook_in_program(q, 4))(q))
+    assert np.isnan(result[1]).all()
+    np.testing.assert_array_equal(result[[0, 2]], expected(q[[0, 2]], 4))
 
 
 def test_a_program_that_two_devices_share(device):
     mesh = Mesh(np.array(device.devices), ("clients",))
     q = np.random.default_rng(5).normal(size=(4, 3000)).astype(np.float32)
     placed = jax.device_put(q, NamedSharding(mesh, PartitionSpec("clients")))
-    found = jax.jit(lambda q: codebook_in_program(q, 3))(placed)
-    np.testing.assert_array_equal(found, expected(q, 3))
+    result = jax.jit(lambda q: codebook_in_program(q, 3))(placed)
+    np.testing.assert_array_equal(result, expected(q, 3))

@@ -45,7 +45,7 @@ def test_points_that_are_all_equal_do_no_harm():
 
 
 def test_an_empty_cluster_moves_to_the_farthest_point():
-    # The spread is zero only with one cluster on each of the four places, and every start must get there.
+    # The spread is zero only with one cluster on each of the four points, which every start must reach.
     points = jnp.asarray(np.concatenate([np.zeros((20, 2)), [[9, 0], [0, 9], [9, 9]]]))
     for seed in range(5):
         assert kmeans(points, (4,), jax.random.key(seed), restarts=1)[1][0] < 1e-20
@@ -60,7 +60,7 @@ def test_principal_directions_span_those_of_the_singular_value_decomposition():
     np.testing.assert_allclose(scores @ scores.T, expected, atol=1e-8)
 
 
-def test_projection_is_left_out_where_it_would_not_shrink_anything():
+def test_no_projection_without_a_reduction_in_dimension():
     points = jnp.asarray(blobs(0)[0])
     assert principal(points, 6, jax.random.key(0)) is points
 

@@ -58,33 +58,33 @@ def test_gap_is_that_of_primal_and_dual_and_bounds_the_error(p):
     best = network_lasso(U, EDGES, lam, ETA, p, weight, tolerance=0, iterations=3000)
     least = primal(best.Z, U, lam, ETA, p, weight)
     for solver, iterations in itertools.product(["admm", "fista"], [10, 20, 60]):
-        found = network_lasso(U, EDGES, lam, ETA, p, weight, tolerance=1e-12, iterations=iterations, solver=solver)
-        Om = -dual_ball(found.warm.pair, lam * weight[:, None], p)
+        solution = network_lasso(U, EDGES, lam, ETA, p, weight, tolerance=1e-12, iterations=iterations, solver=solver)
+        Om = -dual_ball(solution.warm.pair, lam * weight[:, None], p)
         assert (np.linalg.norm(Om, DUAL[p], axis=1) <= lam * weight * (1 + 1e-12)).all()
-        value = primal(found.Z, U, lam, ETA, p, weight)
-        np.testing.assert_allclose(found.gap, value - dual(Om, U, ETA), atol=1e-12)
-        np.testing.assert_allclose(found.relative, found.gap / value, rtol=1e-9)
-        assert -1e-12 <= value - least <= found.gap + 1e-12
-        assert ((found.Z - best.Z) ** 2).sum() <= 2 * ETA * found.gap + 1e-12
-        assert int(found.iterations) <= iterations
+        value = primal(solution.Z, U, lam, ETA, p, weight)
+        np.testing.assert_allclose(solution.gap, value - dual(Om, U, ETA), atol=1e-12)
+        np.testing.assert_allclose(solution.relative, solution.gap / value, rtol=1e-9)
+        assert -1e-12 <= value - least <= solution.gap + 1e-12
+        assert ((solution.Z - best.Z) ** 2).sum() <= 2 * ETA * solution.gap + 1e-12
+        assert int(solution.iterations) <= iterations
 
 
 def test_two_clients_by_hand():
     # (0, 0) and (3, 4) are 5 apart. Each moves lam eta towards the other, until they meet in the middle.
     U = np.array([[0.0, 0, 0, 0], [3, 4, 0, 0]])
-    found = network_lasso(U, [(0, 1)], 0.5, 2.0)
-    np.testing.assert_allclose(found.Z, [[0.6, 0.8, 0, 0], [2.4, 3.2, 0, 0]], atol=1e-8)
-    assert found.labels.tolist() == [0, 1]
-    found = network_lasso(U, [(0, 1)], 2.0, 2.0)  # 4 is more than half of 5
-    np.testing.assert_allclose(found.Z, [[1.5, 2, 0, 0], [1.5, 2, 0, 0]], atol=1e-8)
-    assert found.labels.tolist() == [0, 0]
+    solution = network_lasso(U, [(0, 1)], 0.5, 2.0)
+    np.testing.assert_allclose(solution.Z, [[0.6, 0.8, 0, 0], [2.4, 3.2, 0, 0]], atol=1e-8)
+    assert solution.labels.tolist() == [0, 1]
+    solution = network_lasso(U, [(0, 1)], 2.0, 2.0)  # 4 is more than half of 5
+    np.testing.assert_allclose(solution.Z, [[1.5, 2, 0, 0], [1.5, 2, 0, 0]], atol=1e-8)
+    assert solution.labels.tolist() == [0, 0]
     # p = 1 moves every parameter on its own: by 1.6, past the middle of 3 but not of 4.
-    found = network_lasso(U, [(0, 1)], 0.8, 2.0, 1)
-    np.testing.assert_allclose(found.Z, [[1.5, 1.6, 0, 0], [1.5, 2.4, 0, 0]], atol=1e-8)
+    solution = network_lasso(U, [(0, 1)], 0.8, 2.0, 1)
+    np.testing.assert_allclose(solution.Z, [[1.5, 1.6, 0, 0], [1.5, 2.4, 0, 0]], atol=1e-8)
 
 
 def test_printed_proximal_operator_is_right_for_p_2_alone():
-    # P2 prints a (1 - t / |a|_q)_+ with the dual norm q for every p; Algorithm 5 needs the operator itself.
+    # Zhao et al. print a (1 - t / |a|_q)_+ with the dual norm q for every p; Algorithm 5 needs the operator itself.
     a, t = np.array([3.0, -1.0, 0.5, 2.0]), 1.2
     printed = {p: a * max(0.0, 1 - t / np.linalg.norm(a, DUAL[p])) for p in NORMS}
     np.testing.assert_allclose(printed[1], [1.8, -0.6, 0.3, 1.2])
@@ -93,7 +93,7 @@ def test_printed_proximal_operator_is_right_for_p_2_alone():
     np.testing.assert_allclose(right[1], [1.8, 0, 0, 0.8], atol=1e-12)
     np.testing.assert_allclose(right["inf"], [1.9, -1, 0.5, 1.9], atol=1e-12)
     np.testing.assert_allclose(right[2], printed[2], atol=1e-12)
-    # The problem of two clients says which is right: u and -u move by prox_{2 lam eta |.|}(2u) / 2 = z.
+    # Two clients show which is right: u and -u move by prox_{2 lam eta |.|}(2u) / 2 = z.
     U = np.stack([a, -a]) / 2
     for p in NORMS:
         Z = network_lasso(U, [(0, 1)], t / 2, 1.0, p).Z
@@ -101,28 +101,28 @@ def test_printed_proximal_operator_is_right_for_p_2_alone():
 
 
 @pytest.mark.parametrize("p", NORMS)
-def test_no_pull_and_an_endless_one(p):
+def test_no_pull_and_an_infinite_one(p):
     U = rows(2)
     alone = network_lasso(U, EDGES, 0.0, ETA, p)
     np.testing.assert_array_equal(alone.Z, U)
     np.testing.assert_array_equal(alone.labels, np.arange(CLIENTS))
     for lam in (1e3, math.inf):
-        found = network_lasso(U, EDGES, lam, ETA, p)
-        np.testing.assert_allclose(found.Z, np.tile(U.mean(0), (CLIENTS, 1)), atol=1e-7)
-        assert (found.Z[0] == found.Z).all()
-        assert not found.labels.any()
+        solution = network_lasso(U, EDGES, lam, ETA, p)
+        np.testing.assert_allclose(solution.Z, np.tile(U.mean(0), (CLIENTS, 1)), atol=1e-7)
+        assert (solution.Z[0] == solution.Z).all()
+        assert not solution.labels.any()
 
 
 def test_every_component_is_solved_on_its_own():
     apart = EDGES[:18]  # without the bridges: three groups; and a client without neighbours
     U = np.vstack([rows(3), np.ones(WIDTH)])
-    found = network_lasso(U, apart, 0.2, ETA)
-    np.testing.assert_array_equal(found.Z[12], U[12])
+    solution = network_lasso(U, apart, 0.2, ETA)
+    np.testing.assert_array_equal(solution.Z[12], U[12])
     for members in np.arange(12).reshape(3, 4):
         Z = cp.Variable((4, WIDTH))
         own = cp.sum_squares(Z - U[members]) / (2 * ETA) + penalty(Z, 0.2, 2, np.ones(6), EDGES[:6], 4)
         solved(cp.Problem(cp.Minimize(own)))
-        np.testing.assert_allclose(found.Z[members], Z.value, atol=1e-4)
+        np.testing.assert_allclose(solution.Z[members], Z.value, atol=1e-4)
     means = network_lasso(U, apart, math.inf)
     assert means.labels.tolist() == [0] * 4 + [4] * 4 + [8] * 4 + [12]
     np.testing.assert_allclose(means.Z[:4], np.tile(U[:4].mean(0), (4, 1)))
@@ -132,27 +132,27 @@ def test_every_component_is_solved_on_its_own():
 @pytest.mark.parametrize("p", NORMS)
 def test_one_cluster_has_exactly_equal_rows_and_no_two_clusters_do(p):
     U, lam = rows(4), {1: 0.35, 2: 0.6, "inf": 1.0}[p]
-    found = network_lasso(U, EDGES, lam, ETA, p, tolerance=1e-12)
-    labels = found.labels
+    solution = network_lasso(U, EDGES, lam, ETA, p, tolerance=1e-12)
+    labels = solution.labels
     assert 1 < len(np.unique(labels)) < CLIENTS
     for i, j in itertools.combinations(range(CLIENTS), 2):
-        assert (labels[i] == labels[j]) == np.array_equal(found.Z[i], found.Z[j])
-    # At the optimum a cluster's mean moves by what its outer edges pull: inner ones cancel.
-    Om = -dual_ball(found.warm.pair, np.full((len(EDGES), 1), lam), p)
+        assert (labels[i] == labels[j]) == np.array_equal(solution.Z[i], solution.Z[j])
+    # At the optimum a cluster's mean is moved by its outer edges only: inner ones cancel.
+    Om = -dual_ball(solution.warm.pair, np.full((len(EDGES), 1), lam), p)
     pushed = U + ETA * incidence().T @ Om
     for label in np.unique(labels):
-        np.testing.assert_allclose(found.Z[label], pushed[labels == label].mean(0), atol=1e-5)
+        np.testing.assert_allclose(solution.Z[label], pushed[labels == label].mean(0), atol=1e-5)
 
 
-def test_clusters_found_too_early_are_not_made_equal():
-    # Ten iterations of fista from nothing: all edges are still inside their balls, though most are open in the end.
-    found = network_lasso(rows(4), EDGES, 0.6, ETA, tolerance=1e-12, iterations=10, solver="fista")
-    equal = np.array([[np.array_equal(a, b) for b in found.Z] for a in found.Z])
-    np.testing.assert_array_equal(equal, found.labels[:, None] == found.labels)
-    assert found.relative > 1e-12
+def test_clusters_are_not_made_equal_too_early():
+    # After ten iterations of fista all edges are still inside their balls, though most are open at the optimum.
+    solution = network_lasso(rows(4), EDGES, 0.6, ETA, tolerance=1e-12, iterations=10, solver="fista")
+    equal = np.array([[np.array_equal(a, b) for b in solution.Z] for a in solution.Z])
+    np.testing.assert_array_equal(equal, solution.labels[:, None] == solution.labels)
+    assert solution.relative > 1e-12
 
 
-def test_warm_start_goes_on_where_it_stood():
+def test_warm_start_continues():
     U = rows(5)
     cold = network_lasso(U, EDGES, 0.3, ETA, tolerance=1e-10)
     again = network_lasso(U + 1e-6, EDGES, 0.3, ETA, warm=cold.warm, tolerance=1e-10)
@@ -160,14 +160,14 @@ def test_warm_start_goes_on_where_it_stood():
     np.testing.assert_allclose(again.Z, cold.Z + 1e-6, atol=1e-4)
 
 
-def test_weights_count_as_so_many_edges_and_none_at_zero():
+def test_weights_scale_lam_and_edges_of_weight_zero_are_left_out():
     U = rows(6)
     weight = weights(6)
     weight[3] = 0
     kept = np.arange(len(EDGES)) != 3
-    found = network_lasso(U, EDGES, 0.2, ETA, 2, weight, tolerance=1e-12)
+    solution = network_lasso(U, EDGES, 0.2, ETA, 2, weight, tolerance=1e-12)
     other = network_lasso(U, EDGES[kept][:, ::-1], 0.1, ETA, 2, 2 * weight[kept], tolerance=1e-12)
-    np.testing.assert_allclose(found.Z, other.Z, atol=1e-6)
+    np.testing.assert_allclose(solution.Z, other.Z, atol=1e-6)
 
 
 def test_inside_a_program_in_single_precision_with_few_iterations():
@@ -176,8 +176,8 @@ def test_inside_a_program_in_single_precision_with_few_iterations():
     @jax.jit
     def rounds(problem, U, lam):
         def one(warm, _):
-            found = admm(problem, U, lam, ETA, warm=warm, iterations=5, tolerance=0.0)
-            return found.warm, (found.Z, found.gap, found.iterations)
+            solution = admm(problem, U, lam, ETA, warm=warm, iterations=5, tolerance=0.0)
+            return solution.warm, (solution.Z, solution.gap, solution.iterations)
 
         return jax.lax.scan(one, start(problem, WIDTH), None, length=30)[1]
 
@@ -189,34 +189,34 @@ def test_inside_a_program_in_single_precision_with_few_iterations():
 
 
 @pytest.mark.parametrize("solver", [admm, fista])
-def test_places_without_an_edge_change_nothing(solver, x64):
-    # As a program has them that knows only how many edges there are at most; client 12 has nothing else.
+def test_unused_places_change_nothing(solver, x64):
+    # A program that knows only the maximum number of edges has such places; client 12 has no other edges.
     U, weight = jnp.asarray(np.vstack([rows(8), np.ones(WIDTH)])), weights(8)
     real = prepare(EDGES, weight, 13)
     padded = real._replace(
         edges=np.vstack([EDGES, [[12, 12], [3, 3]]]).astype(np.int32), weight=np.append(weight, [0.0, 0.0])
     )
-    found, other = (jax.jit(lambda g: solver(g, U, 0.3, ETA, tolerance=1e-12))(graph) for graph in (real, padded))
-    np.testing.assert_allclose(other.Z, found.Z, atol=1e-6)
-    np.testing.assert_array_equal(other.labels, found.labels)
+    solution, other = (jax.jit(lambda g: solver(g, U, 0.3, ETA, tolerance=1e-12))(graph) for graph in (real, padded))
+    np.testing.assert_allclose(other.Z, solution.Z, atol=1e-6)
+    np.testing.assert_array_equal(other.labels, solution.labels)
 
 
 def test_rows_of_zeros_have_no_gap():
-    found = network_lasso(np.zeros((CLIENTS, WIDTH)), EDGES, 0.3, ETA)
-    assert found.relative == found.gap == 0
-    assert not found.Z.any()
+    solution = network_lasso(np.zeros((CLIENTS, WIDTH)), EDGES, 0.3, ETA)
+    assert solution.relative == solution.gap == 0
+    assert not solution.Z.any()
 
 
 def test_conjugate_gradients_take_over_where_clients_are_many(monkeypatch):
     U = rows(8)
     monkeypatch.setattr(module, "DENSE_UP_TO", 0)
     with jax.enable_x64(True):
-        found = jax.jit(lambda U: admm(prepare(EDGES, weights(8), CLIENTS), U, 0.2, ETA, tolerance=1e-12))(U)
-    np.testing.assert_allclose(found.Z, network_lasso(U, EDGES, 0.2, ETA, weights=weights(8)).Z, atol=1e-4)
-    assert float(found.relative) <= 1e-12
+        solution = jax.jit(lambda U: admm(prepare(EDGES, weights(8), CLIENTS), U, 0.2, ETA, tolerance=1e-12))(U)
+    np.testing.assert_allclose(solution.Z, network_lasso(U, EDGES, 0.2, ETA, weights=weights(8)).Z, atol=1e-4)
+    assert float(solution.relative) <= 1e-12
 
 
-def test_what_clients_do_at_their_edges_is_the_dual_solver(x64):
+def test_edge_steps_of_clients_are_the_dual_solver(x64):
     weight, lam, steps = weights(9), 0.3, 40
     problem, U = prepare(EDGES, weight, CLIENTS), jnp.asarray(rows(9))
     graph = Graph.from_edges(EDGES.T.ravel(), EDGES[:, ::-1].T.ravel(), CLIENTS)
@@ -246,7 +246,7 @@ def test_what_clients_do_at_their_edges_is_the_dual_solver(x64):
         assert closed[i, lower] == closed[j, higher] == shut[m]
     assert 0 < shut.sum() < len(EDGES)
     assert not np.asarray(dual)[~graph.present].any()
-    # And it gets there, without anyone who sees all edges.
+    # And it converges, although no client knows all edges.
     exact = network_lasso(rows(9), EDGES, lam, ETA, weights=weight, tolerance=0, iterations=3000)
     np.testing.assert_allclose(run(5000).Z, exact.Z, atol=1e-8)
 
@@ -289,7 +289,7 @@ def test_inverse_without_lapack(size, x64):
         ({"edges": [(0, 12)]}, r"edges must name clients 0..11, not 0..12"),
         ({"edges": [(0, 1, 2)]}, r"edges must be integers \[m, 2\]"),
         ({"edges": [(0.0, 1.0)]}, r"edges must be integers \[m, 2\]"),
-        ({"weights": [1.0]}, r"weights must be one an edge, \[22\], not \[1\]"),
+        ({"weights": [1.0]}, r"weights must have one number per edge, \[22\], not \[1\]"),
         ({"weights": -EVEN}, "weights must be finite and at least 0"),
         ({"U": np.zeros((2, 3, 4))}, "U must be finite numbers"),
         ({"U": np.full((CLIENTS, 2), np.nan)}, "U must be finite numbers"),

@@ -1,4 +1,4 @@
-"""Proximal operators: test vectors by hand, the conditions of optimality, CVXPY, and the papers' own algorithms."""
+"""Proximal operators against cases by hand, optimality conditions, CVXPY, and the papers' own algorithms."""
 
 import sys
 import warnings
@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.errors import CoterieError
-from coterie.numerics import host as hosted
-from coterie.numerics import prox
-from coterie.numerics.prox import dual_ball, fused, fused_in_program, fused_kkt, norm_prox
-from support.fused_rivals import differences, fused_admm, fused_admm_as_printed, transposed
+from coterie.numerics import host, prox
+from coterie.numerics.prox import dual_ball, fused, fused_in_program, norm_prox
+from support.fused_rivals import differences, fused_admm, fused_admm_as_printed, fused_kkt, transposed
 
 NORMS = [1, 2, "inf"]
 DUAL = {1: "inf", 2: 2, "inf": 1}
@@ -56,7 +55,7 @@ def test_norms_agree_with_cvxpy(p):
 
 
 def accurately(problem):
-    """Solve as well as the solver can: it warns where it comes near to what is asked for, but not there."""
+    """Solve as accurately as the solver can; it warns that the requested accuracy was not reached."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         problem.solve("CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
@@ -85,7 +84,7 @@ def test_norms_along_any_axis_with_a_weight_for_each(p):
         whole = operator(a, t, p, axis=1)
         for k in range(3):
             np.testing.assert_allclose(whole[:, :, k], operator(a[:, :, k], t[k], p), atol=1e-15)
-        edges = operator(a[0], t.reshape(1, 3), p, axis=0)  # [personal parameters, edges], as in P2
+        edges = operator(a[0], t.reshape(1, 3), p, axis=0)  # [personal parameters, edges], as in Zhao et al.
         np.testing.assert_allclose(edges, whole[0], atol=1e-15)
 
 
@@ -113,7 +112,7 @@ def test_norms_of_zero_and_their_slopes(p):
                 assert all(np.isfinite(part).all() for part in slope(a, t))
 
 
-def test_norms_refuse_what_makes_no_sense():
+def test_norms_refuse_invalid_arguments():
     a = np.ones((2, 3))
     with pytest.raises(CoterieError, match='p must be 1, 2 or "inf", not 3'):
         norm_prox(a, 1, 3)
@@ -139,19 +138,19 @@ def test_fused_by_hand():
     np.testing.assert_allclose(fused([0.4, -0.3, 0.2], 0.39), [0.01, 0, 0], atol=1e-15)
     np.testing.assert_array_equal(fused([3.0], 1), [2])  # |q_1| alone: moved by gamma towards zero
     np.testing.assert_array_equal(fused([-3.0, 1.0], 10), [0, 0])
-    np.testing.assert_array_equal(differences(np.array([-1.0, -1, 1, 1])), [0, -2, 0, 1])  # P2's example
+    np.testing.assert_array_equal(differences(np.array([-1.0, -1, 1, 1])), [0, -2, 0, 1])  # the example of Zhao et al.
 
 
 def test_fused_of_a_constant_loses_gamma_at_its_end_only():
-    # All of 1000 elements of 3 share the one jump to q_{d+1} = 0.
+    # All 1000 elements share the one jump to q_{d+1} = 0.
     np.testing.assert_allclose(fused(np.full(1000, 3.0), 500), np.full(1000, 2.5), atol=1e-13)
 
 
 def exact(g, gamma):
-    """The same operator in rational numbers, by its dual: the path of least length in a tube around the sums of g.
+    """Return the same operator in rational numbers, by its dual: the shortest path in a tube around the sums of g.
 
-    The path starts at 0, is within gamma of the sums and ends anywhere; q is its slope. From a corner the lines to the
-    later gates of the tube narrow down, until they cross: there is the next corner.
+    The path starts at 0, is within gamma of the sums and ends anywhere; q is its slope. From a corner the range of
+    slopes that stay in the tube narrows with every element, until it is empty: there is the next corner.
     """
     sums = [Fraction(0)]
     for value in g:
@@ -203,7 +202,7 @@ def test_fused_meets_its_conditions(g, gamma):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(floats, floats), min_size=1, max_size=40).map(np.array), weights)
-def test_fused_does_not_drive_vectors_apart(pair, gamma):
+def test_fused_is_nonexpansive(pair, gamma):
     apart = np.linalg.norm(fused(pair[:, 0], gamma) - fused(pair[:, 1], gamma))
     assert apart <= np.linalg.norm(pair[:, 0] - pair[:, 1]) + 1e-11
 
@@ -224,9 +223,9 @@ def test_fused_of_many_elements():
     walk = np.cumsum(random.normal(size=100_000)) * 0.01 + random.normal(size=100_000)
     for gamma in (1e-3, 0.3, 30.0, 3000.0):
         q = fused(walk, gamma)
-        # Every element is rounded once, and the sums of the test add that up.
+        # Every element is rounded once, and the sums of the check add up these errors.
         assert fused_kkt(walk, q, gamma) < len(q) * np.finfo(float).eps * np.abs(q).max()
-    # Elements that are tiny beside those before them keep their digits: sums are kept exactly enough.
+    # Elements that are tiny relative to those before them keep their digits: the sums are accurate enough.
     steep = np.concatenate([np.full(50, 1e9), random.normal(size=50) * 1e-3])
     np.testing.assert_allclose(fused(steep, 1e-4), [float(x) for x in exact(steep, 1e-4)], rtol=1e-12, atol=1e-18)
 
@@ -236,8 +235,8 @@ def test_corrected_admm_agrees_and_the_printed_one_diverges():
     for gamma in (0.1, 0.5):
         g, x, eta = random.normal(size=30), random.normal(size=30), 0.1
         q = fused(g, gamma)
-        found, _ = fused_admm(g, gamma, rho=5.0, iterations=500, x=x, eta=eta)
-        np.testing.assert_allclose(found, q, atol=1e-12)
+        result, _ = fused_admm(g, gamma, rho=5.0, iterations=500, x=x, eta=eta)
+        np.testing.assert_allclose(result, q, atol=1e-12)
         with np.errstate(over="ignore", invalid="ignore"):
             printed = fused_admm_as_printed(g, gamma, 5.0, 2000, x, eta)
         assert not np.abs(printed - q).max() < 1e2  # or not a number
@@ -256,7 +255,7 @@ def test_a_row_does_not_depend_on_the_others(dtype, monkeypatch):
     for row in range(37):
         assert fused(g[row], gamma[row]).tobytes() == whole[row].tobytes()
     for cores in (1, 5):
-        monkeypatch.setattr(hosted, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(host, "cores", lambda cores=cores: cores)
         assert fused(g, gamma).tobytes() == whole.tobytes()
     np.testing.assert_array_equal(fused(np.asfortranarray(g), gamma), whole)
     np.testing.assert_array_equal(fused(g, 0.5), fused(g, np.full(37, 0.5)))
@@ -274,11 +273,11 @@ def test_fused_of_nothing():
     assert fused_kkt(np.zeros((3, 0)), np.zeros((3, 0)), 1) == 0
 
 
-def test_kkt_sees_what_is_wrong():
+def test_kkt_by_hand():
     g = np.array([3, 1, -2, 0.5, 4])
     q = fused(g, 1)
     assert fused_kkt(g, q, 1) == 0
-    assert fused_kkt(g, g, 1) == 1  # jumps that have not paid
+    assert fused_kkt(g, g, 1) == 1  # g itself violates the condition at its jumps
     np.testing.assert_allclose(fused_kkt(g, q + 0.125 * np.eye(5)[4], 1), 0.125)
     np.testing.assert_allclose(fused_kkt(np.stack([g, g]), np.stack([q, g]), [1, 0.5]), 0.5)
 
@@ -294,19 +293,12 @@ def test_kkt_sees_what_is_wrong():
         ([1e308, 1e308], 1, r"g must be finite, but has elements \(or sums\)"),
         ([[[1.0]]], 1, r"g has shape \(1, 1, 1\), but must be \[d\]"),
         (3.0, 1, r"g has shape \(\), but must be \[d\]"),
-        ([[1.0], [2.0]], [1, 2, 3], r"gamma has shape \(3,\), but must be a number"),
+        ([[1.0], [2.0]], [1, 2, 3], r"gamma has shape \(3,\), but must be one number"),
     ],
 )
-def test_fused_refuses_what_makes_no_sense(g, gamma, message):
+def test_fused_refuses_invalid_arguments(g, gamma, message):
     with pytest.raises(CoterieError, match=message):
         fused(g, gamma)
-
-
-def test_kkt_refuses_what_makes_no_sense():
-    with pytest.raises(CoterieError, match="g and q must be finite"):
-        fused_kkt(np.zeros(3), np.full(3, np.nan), 1)
-    with pytest.raises(CoterieError, match=r"q has shape \(2,\), but must have the shape of g, \(3,\)"):
-        fused_kkt(np.zeros(3), np.zeros(2), 1)
 
 
 def test_without_numba_the_extra_is_named(monkeypatch):
@@ -326,7 +318,7 @@ def case(clients, d, dtype=np.float32):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The shapes of what the host was called with."""
+    """Return the shapes of the arrays in all calls to the host."""
     seen = []
     work = prox._fused
     monkeypatch.setattr(prox, "_fused", lambda g, *rest: (seen.append(g.shape), work(g, *rest))[1])
@@ -357,20 +349,20 @@ def test_inside_loops():
         return scanned, jax.lax.fori_loop(0, 3, lambda _, g: fused_in_program(g, gamma), g)
 
     expected = fused(fused(fused(g, gamma), gamma), gamma)
-    for found in thrice(g, gamma):
-        np.testing.assert_array_equal(found, expected)
+    for result in thrice(g, gamma):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_in_double_precision(x64):
     g, gamma = case(3, 50, np.float64)
-    found = jax.jit(fused_in_program)(g, gamma)
-    assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, fused(g, gamma))
+    result = jax.jit(fused_in_program)(g, gamma)
+    assert result.dtype == np.float64
+    np.testing.assert_array_equal(result, fused(g, gamma))
 
 
 @pytest.mark.parametrize("split", [PartitionSpec(), PartitionSpec("clients")], ids=["whole", "split"])
 def test_programs_that_two_devices_share(device, split):
-    """A callback that waits for a thread of the devices' own pool stands still here, every second time or so."""
+    """A callback that waits for a thread of the devices' own pool hangs here, in about half of the runs."""
     mesh = Mesh(np.array(device.devices), ("clients",))
     assert mesh.size == 2
     g, gamma = case(8, 20_000)
@@ -401,16 +393,16 @@ def test_each_device_calls_for_its_own_clients(device, calls):
     assert calls[:2] == [(3, 40), (3, 40)]
 
 
-def test_what_a_program_cannot_refuse_is_nan():
+def test_invalid_values_in_a_program_give_nan():
     g, gamma = case(5, 30)
     g[0, 7], g[1, 3], gamma[2], gamma[3] = np.nan, np.inf, -1, np.inf
-    found = np.asarray(jax.jit(fused_in_program)(g, gamma))
-    assert np.isnan(found[:4]).all()
-    np.testing.assert_array_equal(found[4], fused(g[4], gamma[4]))
+    result = np.asarray(jax.jit(fused_in_program)(g, gamma))
+    assert np.isnan(result[:4]).all()
+    np.testing.assert_array_equal(result[4], fused(g[4], gamma[4]))
 
 
-def test_what_the_host_copies_for_a_gpu(monkeypatch):
-    """On an accelerator the arrays are copied to the host; that branch is pure Python and is called here as it is."""
+def test_the_branch_for_gpus(monkeypatch):
+    """On a GPU the arrays are copied to the host; that branch is pure Python and is called directly here."""
     taken = {}
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *a, cpu, default: taken.setdefault("run", default)(*a))
     g, gamma = case(4, 60)

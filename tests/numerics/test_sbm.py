@@ -1,4 +1,4 @@
-"""The block model against enumeration, SciPy, closed forms and hand-made cases; and the printed updates that fail."""
+"""The block model against enumeration, SciPy, closed forms and cases by hand; and the printed updates, which fail."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ def wide():
 
 
 def random_model(seed, clients=5, blocks=2, share=1.0):
-    """A model whose parameters fit nothing, its evidence, and what is known."""
+    """Return a model with random parameters, random evidence, and which pairs are known."""
     random = np.random.default_rng(seed)
     ell, known = random_evidence(random, clients, share)
     weights = sbm.observed(ell, known) * random.random((clients, clients))
@@ -44,7 +44,7 @@ def pair_list(ell, known):
 
 
 def enumerated_links(model, ell, known):
-    """E_q[log p(Y | z)], one z after the other."""
+    """Return E_q[log p(Y | z)] by enumerating z."""
     Omega, B, w = (np.asarray(a) for a in (model.memberships, model.affinity, model.weights))
     total = 0.0
     for z in itertools.product(range(Omega.shape[1]), repeat=Omega.shape[0]):
@@ -56,7 +56,7 @@ def enumerated_links(model, ell, known):
 
 
 def enumerated_elbo(model, ell, known):
-    """E_q[log p(D, Y, z, pi) - log q], with SciPy's distributions."""
+    """Return E_q[log p(D, Y, z, pi) - log q], with SciPy's distributions."""
     w, Omega, gamma, _, alpha = (np.asarray(a) for a in model)
     total = enumerated_links(model, ell, known)
     for i, j in pair_list(ell, known):
@@ -69,7 +69,7 @@ def enumerated_elbo(model, ell, known):
 
 
 def exact_posterior(model, ell, known):
-    """Log evidence and P(Y_ij = 1 | D), from every z and every Y."""
+    """Return the log evidence and P(Y_ij = 1 | D), by enumerating z and Y."""
     pairs, B, alpha = pair_list(ell, known), np.asarray(model.affinity), np.asarray(model.alpha)
     links = np.array(list(itertools.product((0, 1), repeat=len(pairs))))
     fit = links @ np.array([ell[i, j] for i, j in pairs])
@@ -83,7 +83,7 @@ def exact_posterior(model, ell, known):
     return evidence, np.exp(log_joint - evidence) @ links
 
 
-def test_vectors_of_two_clients():
+def test_two_clients_by_hand():
     ell, known = jnp.array([[7.0, -1], [-0.5, 7]]), jnp.ones((2, 2), bool)
     Omega, B = jnp.array([[0.9, 0.1], [0.2, 0.8]]), jnp.array([[0.8, 0.2], [0.2, 0.8]])
     model = sbm.update_weights(SBM(jnp.zeros((2, 2)), Omega, Omega, B, jnp.ones(2)), ell, known)
@@ -104,7 +104,7 @@ def test_elbo_equals_its_enumeration(share):
 
 
 def test_printed_self_pairs_are_not_the_expectation():
-    """C0.1: (39) takes sum_gh Omega_ig Omega_ih log B_gh for the self pair; z_i is one-hot, so it is sum_g."""
+    """(39) takes sum_gh Omega_ig Omega_ih log B_gh for the self pair; z_i is one-hot, so it is sum_g."""
     model, _, _ = random_model(1, clients=4)
     Omega, on = model.memberships, jnp.log(model.affinity)
     printed = jnp.einsum("ig,gh,ih->", Omega, on, Omega)
@@ -121,14 +121,14 @@ def test_elbo_is_below_the_log_evidence(clients, share):
     for seed in range(3):
         model, ell, known = random_model(seed, clients, share=share)
         evidence, _ = exact_posterior(model, ell, known)
-        for other in range(10):  # any q will do
+        for other in range(10):  # for any q
             q = random_model(100 + other, clients, share=share)[0]
             q = q._replace(weights=q.weights * known, affinity=model.affinity, alpha=model.alpha)
             assert elbo(q, ell, known) <= evidence
         for seed in range(2):
             fixed = {"prior": model.affinity, "alpha": model.alpha, "learn_affinity": False, "begin": "dirichlet"}
-            found = infer(ell, known, 2, jax.random.key(seed), 30, **fixed)
-            assert elbo(found, ell, known) <= evidence
+            fitted = infer(ell, known, 2, jax.random.key(seed), 30, **fixed)
+            assert elbo(fitted, ell, known) <= evidence
 
 
 def test_weights_are_near_the_exact_posterior():
@@ -137,16 +137,16 @@ def test_weights_are_near_the_exact_posterior():
     same = group[:, None] == group
     ell = jnp.asarray(np.where(same, 1.5, -2.5) + np.random.default_rng(0).normal(0, 0.3, (5, 5)))
     known = jnp.asarray(np.triu(np.ones((5, 5), bool), 1)).at[1, 0].set(True).at[4, 0].set(True)
-    found = infer(ell, known, 2, jax.random.key(0), 30, learn_affinity=False)
-    evidence, marginals = exact_posterior(found, ell, known)
-    w = [found.weights[i, j] for i, j in pair_list(ell, known)]
+    fitted = infer(ell, known, 2, jax.random.key(0), 30, learn_affinity=False)
+    evidence, marginals = exact_posterior(fitted, ell, known)
+    w = [fitted.weights[i, j] for i, j in pair_list(ell, known)]
     np.testing.assert_allclose(w, marginals, atol=0.05)
-    gap = evidence - sbm.elbo(found, ell, known)
-    assert 0 <= gap < 2 * np.log(2) + 5 * 0.1  # it holds one of two equal labellings, and pi apart from z
+    gap = evidence - sbm.elbo(fitted, ell, known)
+    assert 0 <= gap < 2 * np.log(2) + 5 * 0.1  # q has one of two equivalent labellings, and factorises pi and z
 
 
 def maximised(objective, size):
-    """SciPy's maximiser over all reals, from zero."""
+    """Return SciPy's maximiser over all reals, started at zero."""
     slope = jax.jit(jax.value_and_grad(lambda x: -objective(x)))
     return jnp.asarray(optimize.minimize(slope, np.zeros(size), jac=True, method="BFGS", options={"gtol": 1e-9}).x)
 
@@ -183,7 +183,7 @@ def test_each_update_is_the_maximiser_that_scipy_finds(temperature):
 
 @functools.cache
 def climb(update_memberships):
-    """A program that returns what each update adds to the ELBO, from many starts `[starts, sweeps, 4]`."""
+    """Return a program that computes the gain in ELBO of each update, from many starts `[starts, sweeps, 4]`."""
 
     def run(model, ell, known, temperature, measured_at, pseudo_counts):
         def bound(model):
@@ -216,7 +216,6 @@ UPDATES = {how: functools.partial(sbm.update_memberships, how=how) for how in ("
 @pytest.mark.parametrize(("pseudo_counts", "share"), [(0.0, 1.0), (20.0, 0.6)])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_no_update_decreases_the_elbo(how, temperature, pseudo_counts, share):
-    """C0.2."""
     added = increments(UPDATES[how], temperature, pseudo_counts, share)
     assert added.min() > -1e-11
     assert added.max() > 1  # it did move
@@ -228,7 +227,7 @@ def test_tempered_weights_may_decrease_the_plain_elbo():
 
 
 def membership_logits(model, pairs):
-    """The right-hand side of (18) for all clients at once, over the given pairs."""
+    """Return the right-hand side of (18) for all clients at once, over the given pairs."""
     w, gaps, Omega = model.weights, pairs - model.weights, model.memberships
     on, off = jnp.log(model.affinity), jnp.log1p(-model.affinity)
     out = w @ Omega @ on.T + w.T @ Omega @ on + gaps @ Omega @ off.T + gaps.T @ Omega @ off
@@ -236,7 +235,7 @@ def membership_logits(model, pairs):
 
 
 def printed_memberships(model, ell, known):
-    """(16) and (18) as printed: self pairs take part, in the links and in the sum."""
+    """Update by (16) and (18) as printed: with self pairs, in the links and in the sum."""
     Omega = model.memberships
     own = jnp.einsum("ig,gh,ih->i", Omega, logit_of(model.affinity), Omega) + jnp.diagonal(ell)
     printed = model._replace(weights=model.weights + jnp.diag(jax.nn.sigmoid(own)))
@@ -254,7 +253,7 @@ def logit_of(B):
 
 
 def jacobi_memberships(model, ell, known, damping=0.0):
-    """(18) for all clients in parallel (Algorithm 1)."""
+    """Update by (18) for all clients in parallel (Algorithm 1)."""
     logits = membership_logits(model, sbm.observed(ell, known).astype(ell.dtype))
     mixed = damping * jnp.log(model.memberships) + (1 - damping) * logits
     return model._replace(memberships=jax.nn.softmax(mixed))
@@ -262,8 +261,8 @@ def jacobi_memberships(model, ell, known, damping=0.0):
 
 @pytest.mark.parametrize("wrong", [printed_memberships, jacobi_memberships])
 def test_printed_updates_decrease_the_elbo(wrong):
-    """C0.2': with self pairs, and in parallel without damping."""
-    added = increments(wrong, pseudo_counts=1e6)  # so many counts hold B, which would shrink the effect
+    """With self pairs, and in parallel without damping."""
+    added = increments(wrong, pseudo_counts=1e6)  # with these B stays fixed; its updates would reduce the effect
     assert added[..., 1].min() < -1e-3
     assert np.delete(added, 1, axis=2).min() > -1e-8  # the other updates are not to blame
 
@@ -273,7 +272,7 @@ def test_parallel_update_is_the_damped_formula_where_that_ascends_and_shorter_wh
     model = start(1 - losses, known, 4, jax.random.key(0))
     damped = jacobi_memberships(model, 1 - losses, known, damping=0.5).memberships
     np.testing.assert_allclose(parallel(model, 1 - losses, known).memberships, damped, atol=1e-12)
-    # Blocks that link to the other block only: moving all clients at once swaps them for ever.
+    # Blocks that link to the other block only: updating all clients at once swaps them forever.
     ell, known = jnp.full((12, 12), 3.0), jnp.ones((12, 12), bool)
     Omega = jnp.tile(jnp.array([0.6, 0.4]), (12, 1))
     B = jnp.array([[0.01, 0.99], [0.99, 0.01]])
@@ -281,14 +280,16 @@ def test_parallel_update_is_the_damped_formula_where_that_ascends_and_shorter_wh
     before = elbo(model, ell, known)
     assert elbo(jacobi_memberships(model, ell, known, damping=0.5), ell, known) < before - 1
     assert elbo(parallel(model, ell, known), ell, known) > before
-    way = jacobi_memberships(model, ell, known, damping=0.5).memberships - Omega
-    tried = [elbo(model._replace(memberships=Omega + step * way), ell, known) for step in (*0.5 ** np.arange(7), 0)]
+    direction = jacobi_memberships(model, ell, known, damping=0.5).memberships - Omega
+    tried = [
+        elbo(model._replace(memberships=Omega + step * direction), ell, known) for step in (*0.5 ** np.arange(7), 0)
+    ]
     assert 0 < np.argmax(tried) < 7
     np.testing.assert_allclose(elbo(parallel(model, ell, known), ell, known), max(tried), atol=1e-10)
 
 
 def test_measured_table_of_weights():
-    """C0.9: 4 groups of 5. With every client in its block the fixed points are those of a scalar equation."""
+    """4 groups of 5. With every client in its block the fixed points are those of a scalar equation."""
     losses, known, same, different = planted()
 
     def program(blocks, sweeps, **options):
@@ -305,15 +306,15 @@ def test_measured_table_of_weights():
 
     fixed = program(4, 10, learn_affinity=False)
     for baseline, measured in ((0.0, (0.743, 0.012)), (1.0, (0.887, 0.032))):
-        found = fixed(baseline)
+        fitted = fixed(baseline)
         exact = sigmoid(baseline - IN + logit(0.8)), sigmoid(baseline - OUT + logit(0.2))
-        np.testing.assert_allclose(found, exact, atol=1e-3)
-        np.testing.assert_allclose(found, measured, atol=5e-3)
+        np.testing.assert_allclose(fitted, exact, atol=1e-3)
+        np.testing.assert_allclose(fitted, measured, atol=5e-3)
 
     two_blocks = program(2, 10, learn_affinity=False, begin="dirichlet", how="sequential")(0.0)
     np.testing.assert_allclose(two_blocks, (0.60, 0.072), atol=0.1)
     assert two_blocks[0] < 0.74
-    assert two_blocks[1] > 0.04  # two blocks cannot tell four groups apart
+    assert two_blocks[1] > 0.04  # two blocks cannot separate four groups
 
     learned = program(4, 30)
     assert max(learned(0.0, 0.0)) < 1e-2  # no baseline: collapse
@@ -328,14 +329,14 @@ def test_measured_table_of_weights():
 
         return optimize.brentq(residual, 1e-6, 1 - 1e-6)
 
-    held = learned(1.0)
+    regularised = learned(1.0)
     exact = fixed_point(1 - IN, 0.8, 5 * 4), fixed_point(1 - OUT, 0.2, 5 * 5)
-    np.testing.assert_allclose(held, exact, atol=1e-3)
-    np.testing.assert_allclose(held, (0.925, 0.014), atol=5e-3)
+    np.testing.assert_allclose(regularised, exact, atol=1e-3)
+    np.testing.assert_allclose(regularised, (0.925, 0.014), atol=5e-3)
 
 
 def test_affinity_collapses_without_a_baseline():
-    """C0.5: B <- mean of sigmoid(ELL + logit B) with ELL < 0 shrinks at every sweep, down to where it is clipped."""
+    """B <- mean of sigmoid(ELL + logit B) with ELL < 0 shrinks in every sweep, until it is clipped."""
     losses, known, *_ = planted()
     model = start(-losses, known, 4, jax.random.key(0))
     step = jax.jit(lambda model: sbm.sweep(model, -losses, known, pseudo_counts=0.0))
@@ -349,7 +350,7 @@ def test_affinity_collapses_without_a_baseline():
 
 
 def test_elbo_grows_with_the_scale_of_alpha():
-    """C0.4: without pairs only pi and z are left; alpha's scale is not identifiable, and its ELBO tends to 0."""
+    """Without pairs only pi and z remain; the scale of alpha is not identifiable, and the ELBO tends to 0."""
     ell, none = jnp.zeros((6, 6)), jnp.zeros((6, 6), bool)
     values = []
     for scale in (1.0, 3.0, 10.0, 100.0, 1e5):
@@ -380,20 +381,20 @@ def test_a_loss_that_is_not_finite_is_unknown():
     fewer = known.at[3].set(False).at[7, 2].set(False).at[2, 7].set(False)
     key = jax.random.key(0)
     for rule in ("median", "own"):
-        found = infer(sbm.centre(broken, known, rule, margin=1.0), known, 4, key)
+        fitted = infer(sbm.centre(broken, known, rule, margin=1.0), known, 4, key)
         expected = infer(sbm.centre(losses, fewer, rule, margin=1.0), fewer, 4, key)
-        if rule == "own":  # client 3's own loss is gone, and with it the baseline of its column
+        if rule == "own":  # client 3's own loss, the baseline of its column, is missing
             fewer = fewer.at[:, 3].set(False)
             expected = infer(sbm.centre(losses, fewer, rule, margin=1.0), fewer, 4, key)
-            np.testing.assert_array_equal(found.weights[:, 3], 0)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
-        np.testing.assert_array_equal(found.weights[3], 0)
-        assert all(np.isfinite(leaf).all() for leaf in found)
+            np.testing.assert_array_equal(fitted.weights[:, 3], 0)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), fitted, expected)
+        np.testing.assert_array_equal(fitted.weights[3], 0)
+        assert all(np.isfinite(leaf).all() for leaf in fitted)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1e6, -1e300]))
-def test_what_was_not_observed_cannot_matter(seed, value):
+def test_unobserved_pairs_do_not_matter(seed, value):
     with jax.enable_x64(True):
         model, ell, known = random_model(seed, clients=6, share=0.5)
         filled = jnp.where(sbm.observed(ell, known), ell, value)
@@ -407,8 +408,8 @@ def sweep_twice(model, ell, known):
     return sbm.sweep(sbm.sweep(model, ell, known), ell, known, how="sequential")
 
 
-def test_dropping_pairs_leaves_a_smaller_problem():
-    """Two sets of clients with no pair between them: each part as if alone, B pooled over both."""
+def test_two_sets_without_common_pairs_are_independent():
+    """Each set is updated as if alone, but B is pooled over both."""
     (one, ell_one, known_one), (two, ell_two, known_two) = (random_model(s, clients=4, share=0.8) for s in (1, 2))
     two = two._replace(affinity=one.affinity, alpha=one.alpha)
 
@@ -430,7 +431,7 @@ def test_dropping_pairs_leaves_a_smaller_problem():
         for name in rows:
             expected = np.concatenate([getattr(left, name), getattr(right, name)])
             np.testing.assert_allclose(getattr(whole, name), expected, atol=1e-14)
-    # B is a ratio of sums: with the pairs of each part as its weights, the mean of the parts' ratios.
+    # B is a ratio of sums: the mean of the ratios of both sets, weighted by their pairs.
     counts = [m.memberships.T @ sbm.observed(e, k) @ m.memberships for m, e, k in parts]
     shares = [sbm.update_affinity(*part, pseudo_counts=0.0).affinity for part in parts]
     pooled = sum(c * b for c, b in zip(counts, shares, strict=True)) / sum(counts)
@@ -441,8 +442,8 @@ def test_blocks_without_pairs_keep_their_affinity():
     model, ell, _ = random_model(0)
     none = jnp.zeros(ell.shape, bool)
     np.testing.assert_array_equal(sbm.update_affinity(model, ell, none, pseudo_counts=0.0).affinity, model.affinity)
-    held = sbm.update_affinity(model, ell, none, pseudo_counts=5.0, prior=(0.7, 0.1)).affinity
-    np.testing.assert_allclose(held, [[0.7, 0.1], [0.1, 0.7]])
+    affinity = sbm.update_affinity(model, ell, none, pseudo_counts=5.0, prior=(0.7, 0.1)).affinity
+    np.testing.assert_allclose(affinity, [[0.7, 0.1], [0.1, 0.7]])
 
 
 def test_permuting_clients_and_blocks_permutes_the_result():
@@ -469,7 +470,7 @@ def test_kmeans_start_finds_the_groups_and_their_number(groups, size, blocks):
     np.testing.assert_allclose(model.memberships.sum(1), 1)
 
 
-def test_start_fills_what_was_not_observed():
+def test_start_fills_unobserved_pairs():
     losses, known, *_ = planted()
     random = np.random.default_rng(2)
     known = known & jnp.asarray(random.random(known.shape) < 0.5)
@@ -481,7 +482,7 @@ def test_start_fills_what_was_not_observed():
     assert len(np.unique(labels)) == 4
 
 
-def test_other_starts():
+def test_random_start():
     losses, known, *_ = planted()
     ell, key = 1 - losses, jax.random.key(3)
     random = start(ell, known, 4, key, how="dirichlet", alpha=2.0, affinity=(0.7, 0.1))
@@ -489,10 +490,6 @@ def test_other_starts():
     assert np.std(random.memberships) > 0.1
     np.testing.assert_allclose(random.gamma, random.memberships + 2, rtol=1e-14)
     np.testing.assert_array_equal(jnp.diagonal(random.affinity), 0.7)
-    many = infer(ell, known, 4, key, sweeps=4)
-    few = infer(ell, known, 4, key, sweeps=1)
-    warm = infer(ell, known, 4, jax.random.key(9), sweeps=3, begin="warm", previous=few)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), warm, many)  # it goes on where it was
 
 
 def test_float32_survives_extreme_losses_and_keeps_its_type():
@@ -512,7 +509,7 @@ def test_float32_survives_extreme_losses_and_keeps_its_type():
         assert moved.dtype == jnp.float32
 
 
-def test_one_diverged_client_does_not_spoil_the_rest():
+def test_one_diverged_client_does_not_affect_the_others():
     losses, known, same, _ = planted()
     broken = losses.at[4].set(1e6).astype(jnp.float32)
     model = infer(sbm.centre(broken, known, "median"), known, 4, jax.random.key(0))
@@ -523,7 +520,7 @@ def test_one_diverged_client_does_not_spoil_the_rest():
 
 
 @pytest.mark.parametrize("clients", [1, 3])
-def test_clients_who_know_nothing_stay_alone(clients):
+def test_clients_without_evidence_stay_alone(clients):
     nothing = jnp.zeros((clients, clients), bool)
     losses = jnp.full((clients, clients), jnp.nan)
     model = infer(sbm.centre(losses, nothing, "median"), nothing, 1, jax.random.key(0))
@@ -531,7 +528,7 @@ def test_clients_who_know_nothing_stay_alone(clients):
     assert all(np.isfinite(leaf).all() for leaf in model)
 
 
-def test_a_new_temperature_does_not_compile_anew():
+def test_a_new_temperature_does_not_recompile():
     losses, known, same, different = planted()
     traces = []
 
@@ -549,14 +546,13 @@ def test_a_new_temperature_does_not_compile_anew():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda ell, known, key: sbm.infer(ell, known, 6, key), "blocks must lie between 1 and the number of clients"),
-        (lambda ell, known, key: sbm.start(ell, known, 0, key), "blocks must lie between 1"),
+        (lambda ell, known, key: sbm.infer(ell, known, 6, key), "blocks must be between 1 and the number of clients"),
+        (lambda ell, known, key: sbm.start(ell, known, 0, key), "blocks must be between 1"),
         (lambda ell, known, key: sbm.infer(ell, known, 2, key, temperature=0.0), "temperature must be greater than 0"),
-        (lambda ell, known, key: sbm.start(ell, known, 2, key, how="warm"), "previous must be a model of 5 clients"),
         (lambda ell, known, key: sbm.start(ell, known, 2, key, how="warmer"), "how must be one of kmeans"),
         (
             lambda ell, known, key: sbm.start(ell, known, 2, key, affinity=(1.0, 0.2)),
-            "affinity must lie between 0 and 1",
+            "affinity must be above 0 and below 1",
         ),
         (lambda ell, known, key: sbm.infer(ell, known, 2, key, how="both"), "how must be one of sequential"),
         (lambda ell, known, key: sbm.centre(ell, known, "classes"), "log_classes is needed"),

@@ -1,4 +1,4 @@
-"""The two small programs: against SciPy's solvers, the conditions of optimality, and cases by hand."""
+"""The two small quadratic programs against SciPy's solvers, optimality conditions, and cases by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -51,14 +51,14 @@ def test_projection_agrees_with_scipy():
     random = np.random.default_rng(0)
     for v in random.normal(size=(5, 4)):
         total = {"type": "eq", "fun": lambda x: x.sum() - 1}
-        found = scipy.optimize.minimize(
+        result = scipy.optimize.minimize(
             lambda x, v=v: ((x - v) ** 2).sum(),
             np.full(4, 0.25),
             bounds=[(0, None)] * 4,
             constraints=[total],
             options={"ftol": 1e-14},
         )
-        np.testing.assert_allclose(project(jnp.array(v, jnp.float32)), found.x, atol=1e-5)
+        np.testing.assert_allclose(project(jnp.array(v, jnp.float32)), result.x, atol=1e-5)
 
 
 def test_projection_keeps_its_precision_far_from_the_origin():
@@ -67,7 +67,7 @@ def test_projection_keeps_its_precision_far_from_the_origin():
 
 
 def test_multipliers_by_hand():
-    # One row: u = max(0, -c / Q). Two orthogonal rows are solved apart; two that oppose each other share.
+    # One row: u = max(0, -c / Q). Two orthogonal rows are independent; two opposed rows interact.
     np.testing.assert_allclose(solve(jnp.array([[2.0]]), jnp.array([-1.0])), [0.5], rtol=1e-5)
     np.testing.assert_allclose(solve(jnp.array([[2.0]]), jnp.array([1.0])), [0], atol=0)
     np.testing.assert_allclose(solve(jnp.diag(jnp.array([1.0, 4.0])), jnp.array([-2.0, -2.0])), [2, 0.5], rtol=1e-5)
@@ -78,7 +78,7 @@ def test_multipliers_by_hand():
 
 @st.composite
 def gradients(draw):
-    """Rows of neighbours' gradients and one's own: of any rank, with equal, opposed and empty rows."""
+    """Draw rows of neighbours' gradients and a client's own: of any rank, with equal, opposed and zero rows."""
     random = np.random.default_rng(draw(st.integers(0, 2**31)))
     rank = draw(st.integers(1, 8))
     G = random.normal(size=(SIZE, rank)) + draw(st.sampled_from([0.0, 1.0, 5.0])) * random.normal(size=rank)
@@ -110,13 +110,13 @@ def test_many_programs_at_once_in_single_precision(clients):
     G = random.normal(size=(clients, 30, 200)) + random.normal(size=(clients, 1, 200))
     g = -random.normal(size=(clients, 200)) - G.mean(1)
     Q, c = np.einsum("cix,cjx->cij", G, G), np.einsum("cix,cx->ci", G, g)
-    found = np.asarray(jax.jit(jax.vmap(nonnegative_qp))(jnp.array(Q, jnp.float32), jnp.array(c, jnp.float32)))
+    result = np.asarray(jax.jit(jax.vmap(nonnegative_qp))(jnp.array(Q, jnp.float32), jnp.array(c, jnp.float32)))
     expected = np.stack([scipy.optimize.nnls(rows.T, -own)[0] for rows, own in zip(G, g, strict=True)])
     assert (expected > 0).any(1).all()
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
-def test_a_row_that_is_not_a_number_takes_no_part():
+def test_rows_of_nan_are_ignored():
     Q = jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]])
     np.testing.assert_allclose(solve(Q, jnp.array([-1.0, jnp.nan])), [1, 0], rtol=1e-5)
     assert solve(jnp.zeros((0, 0)), jnp.zeros(0)).shape == (0,)

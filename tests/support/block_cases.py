@@ -1,13 +1,13 @@
-"""Cases that the tests of both block models share: losses of planted groups, random evidence, random mixtures."""
+"""Shared cases of the tests of both block models: losses of planted groups, random evidence, random mixtures."""
 
 import jax.numpy as jnp
 import numpy as np
 
-IN, OUT = 0.3, 3.0  # mean loss on the data of one's own group, and on another's
+IN, OUT = 0.3, 3.0  # mean loss on data of the same group, and of another
 
 
 def planted(groups=4, size=5):
-    """Losses of clients in equal groups, everything known, and which pairs share a group (self pairs do not)."""
+    """Return losses of clients in equal groups, all known, and which pairs are in the same and in different groups."""
     group = np.repeat(np.arange(groups), size)
     same = group[:, None] == group
     losses = jnp.asarray(np.where(same, IN, OUT))
@@ -19,7 +19,7 @@ def simplex(random, *shape):
 
 
 def random_evidence(random, clients, share=1.0, scale=2.0):
-    """Evidence of either sign, of which a share is known. The diagonal is filled, and must never matter."""
+    """Return evidence of either sign, of which a share is known. The diagonal is filled, but must not matter."""
     return jnp.asarray(random.normal(0, scale, (clients, clients))), jnp.asarray(
         random.random((clients, clients)) < share
     )

@@ -1,4 +1,4 @@
-"""Codecs and vectors that the tests of codecs share."""
+"""Shared codecs and vectors of the tests of codecs."""
 
 import functools
 
@@ -28,7 +28,7 @@ def same_bits(a, b):
 
 @functools.cache
 def compiled(name):
-    """What a codec sends for x, the size of that, and of x itself; compiled once for each type and length."""
+    """Return a program for the reduced vector of x, its size, and the size of x; compiled once per type and length."""
     codec = CODECS[name]
 
     def program(x, keys):
@@ -43,7 +43,7 @@ def keys(count, seed=0):
 
 
 def numbers(dtype, anything):
-    """Numbers that codecs may stumble over; `anything` adds infinities and NaN."""
+    """Draw numbers that are difficult for codecs; `anything` adds infinities and NaN."""
     info = np.finfo(dtype)
     special = [0.0, -0.0, 1.0, 1.5, -2.0, 65504.0, 65505.0, 1e-7, info.max, -info.max, info.tiny, -info.tiny]
     special += [info.smallest_subnormal, info.tiny / 4, info.max / 3, 3.1e38]
@@ -54,7 +54,7 @@ def numbers(dtype, anything):
 
 @st.composite
 def vectors(draw, dtype, anything=True):
-    """Vectors of one of the lengths, as runs of equal numbers that are repeated until the vector is full."""
+    """Draw vectors of one of the lengths, as repeated runs of equal numbers."""
     size = draw(st.sampled_from(LENGTHS[dtype]))
     runs = draw(st.lists(st.tuples(numbers(dtype, anything), st.integers(1, 20)), min_size=1, max_size=12))
     run = np.concatenate([np.full(times, value, dtype) for value, times in runs])

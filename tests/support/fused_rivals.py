@@ -1,13 +1,32 @@
-"""Algorithm 4 of P2, by which the paper approximates the fused operator: corrected, and as printed.
+"""References for the fused operator: its optimality conditions, and the ADMM of Zhao et al., corrected and as printed.
 
-It stands here and not in the product, which has an exact and faster operator; `test_prox.py` and
-`benchmarks/fused_prox.py` use it.
+`test_prox.py` and `benchmarks/fused_prox.py` use them; the product has an exact and faster operator.
 """
 
 import numpy as np
 import scipy.linalg
 
-__all__ = ["differences", "fused_admm", "fused_admm_as_printed", "transposed"]
+__all__ = ["differences", "fused_admm", "fused_admm_as_printed", "fused_kkt", "transposed"]
+
+
+def fused_kkt(g, q, gamma):
+    """Return the largest violation by q of the optimality conditions of the fused operator at g.
+
+    With the sums s_i = (g_1 - q_1) + ... + (g_i - q_i) they are |s_i| <= gamma everywhere and s_i = gamma sign(q_i -
+    q_{i+1}) wherever these differ, q_{d+1} = 0. Exactly one q meets them. A float32 result meets them up to the
+    rounding of its elements, which the sums add up. `g` and `q` are `[d]` or `[N, d]`, `gamma` a number or `[N]`.
+    """
+    g, q, gamma = np.asarray(g, float), np.asarray(q, float), np.asarray(gamma, float)[..., None]
+    assert q.shape == g.shape
+    assert np.isfinite(g).all()
+    assert np.isfinite(q).all()
+    if q.size == 0:
+        return 0.0
+    sums = np.cumsum(g - q, axis=-1)
+    jumps = -np.diff(q, axis=-1, append=0.0)
+    outside = np.abs(sums) - gamma
+    misplaced = np.where(jumps != 0, np.abs(sums - gamma * np.sign(jumps)), 0.0)
+    return float(max(outside.max(), misplaced.max(), 0.0))
 
 
 def differences(x):
@@ -25,7 +44,7 @@ def soft(a, t):
 
 
 def bands(d, weight):
-    """The upper bands of I + weight Lambda^T Lambda, as `scipy.linalg.solveh_banded` wants them."""
+    """The upper bands of I + weight Lambda^T Lambda, in the format of `scipy.linalg.solveh_banded`."""
     table = np.empty((2, d))
     table[0], table[1] = -weight, 1 + 2 * weight
     table[1, 0] = 1 + weight
@@ -33,9 +52,9 @@ def bands(d, weight):
 
 
 def fused_admm(g, gamma, rho, iterations, x=None, eta=1.0, tolerance=None, truth=None):
-    """The corrected Algorithm 4; returns q = (x - y) / eta, and the iterations it took.
+    """The corrected Algorithm 4; returns q = (x - y) / eta and the number of iterations.
 
-    With a `truth` it ends as soon as no element is further from it than the tolerance.
+    With a `truth` it stops as soon as every element is within the tolerance of it.
     """
     x = np.zeros_like(g) if x is None else x
     y, omega, weight = x, np.zeros_like(g), eta * gamma * rho

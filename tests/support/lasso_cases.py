@@ -1,4 +1,4 @@
-"""A small network lasso, the same by CVXPY, and its two values written out."""
+"""A small network lasso, its solution by CVXPY, and its primal and dual objective."""
 
 import cvxpy as cp
 import numpy as np
@@ -40,7 +40,7 @@ def dual(Om, U, eta):
 
 
 def penalty(Z, lam, p, weight, edges=EDGES, clients=CLIENTS):
-    """The term of the network as a CVXPY expression."""
+    """Return the penalty on differences as a CVXPY expression."""
     return lam * (weight @ cp.norm(incidence(edges, clients) @ Z, "inf" if p == "inf" else p, axis=1))
 
 

@@ -1,4 +1,4 @@
-"""Hyper-gradients of bilevel problems over a network of clients."""
+"""Hyper-gradients of bilevel problems over a network of clients (see `problem.py`)."""
 
 from coterie.bilevel.hypergradients import Hypergradient
 from coterie.bilevel.problem import Problem, expected_statistics, gossip_steps, hypergradient

@@ -1,7 +1,7 @@
-"""Whether a hyper-gradient exists and was found: what `bilevel.hypergradient` looks at before and after its estimate.
+"""Checks of `bilevel.hypergradient` before and after its estimate: whether a hyper-gradient exists and was computed.
 
-A flat direction of the average inner loss leaves x undetermined and the series without a sum; a client that nobody
-hears takes no part in averages; a damping above 2 / (the largest curvature) makes the series grow. One sentence each.
+A flat direction of the average inner loss leaves x undetermined, and the series diverges; a client without listeners
+has no part in averages; with a damping above 2 / (the largest curvature) the series diverges. Each has its own error.
 """
 
 import typing
@@ -31,16 +31,16 @@ __all__ = [
 
 Tree = Any
 
-LANCZOS_STEPS = 60  # Hessian-vector products of the check; exact for problems of up to so many parameters
+LANCZOS_STEPS = 60  # Hessian-vector products of the check; exact for problems with at most as many parameters
 
 
 def check_curvature(
     inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array, damping: float | None = None
 ) -> tuple[float, float]:
-    """Return the smallest and largest curvature of the average inner loss at x; refuse one that has no single minimum.
+    """Return the smallest and largest curvature of the average inner loss at x; refuse a loss without unique minimum.
 
-    Found by Lanczos' recurrence on Hessian-vector products: exact for up to 60 parameters, beyond that the smallest is
-    an upper bound, so that a flat direction may go unseen (the iteration then does not come to its end, and says so).
+    By Lanczos' recurrence on Hessian-vector products: exact for up to 60 parameters; for more the smallest is an upper
+    bound, so that a flat direction may be missed (`check_end` then reports that the iteration did not converge).
     """
     smallest, largest = (float(a) for a in _extremes(inner, x, lam, data, key, True))
     if not np.isfinite(smallest + largest):
@@ -49,16 +49,16 @@ def check_curvature(
     if smallest <= noise * abs(largest):
         each = np.asarray(_extremes(inner, x, lam, data, key, False)[0])
         worst = int(each.argmin())
-        found = f"its smallest eigenvalue is {smallest:.3g}, its largest {largest:.3g}"
+        spectrum = f"its smallest eigenvalue is {smallest:.3g}, its largest {largest:.3g}"
         if smallest < -noise * abs(largest):
             raise CoterieError(
-                f"the average inner Hessian is indefinite at x ({found}; most of all that of client {worst}, "
+                f"the average inner Hessian is indefinite at x ({spectrum}; most of all that of client {worst}, "
                 f"{each[worst]:.3g}), so that x is no minimum; solve the inner problem further, or add weight decay to "
                 "the inner loss"
             )
         raise CoterieError(
-            f"the average inner Hessian is singular ({found}): all inner losses are flat in some direction, and x is "
-            "not determined; add weight decay, such as 0.001 / 2 |x|^2, to the inner loss"
+            f"the average inner Hessian is singular ({spectrum}): all inner losses are flat in some direction, and x "
+            "is not determined; add weight decay, such as 0.001 / 2 |x|^2, to the inner loss"
         )
     if damping is not None and not 0 < damping < 2 / largest:
         raise CoterieError(
@@ -70,7 +70,7 @@ def check_curvature(
 
 @partial(jax.jit, static_argnums=(0, 5))
 def _extremes(inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array, together: bool) -> Any:
-    """Return the extreme curvatures of the average inner loss, or `[K]` of each client's."""
+    """Return the extreme curvatures of the average inner loss, or those of each client's `[K]`."""
     flat, build = ravel_pytree(jax.tree.map(lambda a: a[0], x))
     start = jax.random.normal(key, flat.shape, flat.dtype)
     steps = min(LANCZOS_STEPS, flat.size)
@@ -87,26 +87,26 @@ def _extremes(inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array, toge
 
 
 def check_end(
-    found: Hypergradient, outer: Outer, x: Tree, lam: Tree, data: Tree, estimator: Estimator, depth: int
+    result: Hypergradient, outer: Outer, x: Tree, lam: Tree, data: Tree, estimator: Estimator, depth: int
 ) -> None:
-    """Refuse an iteration that grew, or of which more than half is left (not for `hgp`, whose noise may say so)."""
-    first, last = (float(jnp.linalg.norm(a)) for a in (found.first, found.last))
+    """Refuse an iteration that diverged or (but for `hgp`, which is noisy) kept more than half of its residual."""
+    first, last = (float(jnp.linalg.norm(a)) for a in (result.first, result.last))
     if not np.isfinite(last) or last > 10 * max(first, 1e-30):
-        fix = "find x with a smaller learning rate" if estimator == "hgp" else "use a smaller damping, or more gossip"
+        fix = "compute x with a smaller learning rate" if estimator == "hgp" else "use less damping, or more gossip"
         raise CoterieError(f"the {estimator} iteration grows instead of shrinking; {fix}")
-    # Slopes that differ between clients fade by gossip alone; it is their average that the series must use up.
+    # Gossip alone reduces differences between clients' slopes; the series must reduce their average.
     average = jax.tree.map(lambda a: a.mean(0), jax.vmap(jax.grad(outer))(x, lam, data))
-    common = float(jnp.linalg.norm(ravel_pytree(average)[0])) * np.sqrt(len(found.first))
+    common = float(jnp.linalg.norm(ravel_pytree(average)[0])) * np.sqrt(len(result.first))
     if estimator != "hgp" and last > max(0.5 * common, 1e-3 * first):
         raise CoterieError(
-            f"after depth = {depth} iterations {100 * last / max(common, 1e-30):.0f} % of the start of the {estimator} "
-            "iteration is left: the average inner Hessian is nearly flat there, or depth too small; add weight decay "
-            "to the inner loss, use more depth, or check=False to take the sum as it is"
+            f"after depth = {depth} iterations the residual of the {estimator} iteration is "
+            f"{100 * last / max(common, 1e-30):.0f} % of its start: the average inner Hessian is nearly flat there, or "
+            "depth too small; add weight decay to the inner loss, use more depth, or check=False to take the sum"
         )
 
 
 def require_graph(network: Any) -> None:
-    """Refuse what describes a network but was not built for these clients."""
+    """Refuse anything but a graph, such as a topology that was not built for these clients."""
     if not isinstance(network, Graph):
         raise CoterieError(
             f"network must be a Graph, such as RandomDirected().build(clients) or Graph.from_probabilities(matrix), "
@@ -115,28 +115,28 @@ def require_graph(network: Any) -> None:
 
 
 def check_network(network: Graph, estimator: Estimator) -> None:
-    """Refuse a network over which not everyone hears of everyone else, in time."""
+    """Refuse a network that is not strongly connected over time."""
     if network.clients == 1 or estimator == "local":
         return
     unheard = np.flatnonzero(~network.listeners[1].any(1))
     if unheard.size:
-        raise CoterieError(f"network: client {unheard[0]} is never heard by anyone; add a link from it to another")
+        raise CoterieError(f"network: client {unheard[0]} has no listener; add a link from it to another client")
     require_connected(network, "a hyper-gradient")
     if estimator == "hgp":
         require_mutual(network)
 
 
 def require_mutual(network: Graph) -> None:
-    """Refuse a network in which someone is heard by a client that it can never hear."""
+    """Refuse a network with a link that has no link in the other direction."""
     if not network.symmetric:
         raise CoterieError(
-            "hgp sends against the links: whoever hears a client must be heard by it with some probability; add the "
-            "missing directions to the network, or use the tracking or neumann estimator"
+            "the estimator hgp also sends against the direction of links, so every link of the network must exist in "
+            "both directions; add the missing directions, or use the tracking or neumann estimator"
         )
 
 
 def check_settings(estimator: str, depth: int, damping: Any, gossip: Any, order: str) -> None:
-    """Refuse words that are not known and numbers out of range."""
+    """Refuse unknown strings and numbers out of range."""
     for name, value, kind in (("estimator", estimator, Estimator), ("order", order, Order)):
         words = typing.get_args(kind)
         if value not in words:
@@ -146,13 +146,13 @@ def check_settings(estimator: str, depth: int, damping: Any, gossip: Any, order:
             raise CoterieError(f"{name} must be an integer of at least {least}, not {count!r}")
     if damping == "auto":
         if estimator == "hgp":
-            raise CoterieError("hgp needs damping, the learning rate with which x was found by gradient push")
+            raise CoterieError("the estimator hgp needs damping: give the learning rate of the gradient push for x")
     elif damping is None or isinstance(damping, str) or not 0 < damping < np.inf:
         raise CoterieError(f"damping must be 'auto' or a number greater than 0, not {damping!r}")
 
 
 def check_shapes(inner: Inner, outer: Outer, x: Tree, lam: Tree, data: Tree, clients: int, key: jax.Array) -> None:
-    """Refuse values without a row for each client, and losses that are no numbers."""
+    """Refuse values without one row per client, and losses that do not return one number."""
     for name, value in (("x", x), ("lam", lam), ("data", data)):
         for leaf in jax.tree.leaves(value):
             if leaf.ndim == 0 or leaf.shape[0] != clients:
@@ -160,7 +160,7 @@ def check_shapes(inner: Inner, outer: Outer, x: Tree, lam: Tree, data: Tree, cli
             if name != "data" and not jnp.issubdtype(leaf.dtype, jnp.floating):
                 raise CoterieError(f"{name} must hold floating-point numbers, not {leaf.dtype}")
         if name != "data" and not jax.tree.leaves(value):
-            raise CoterieError(f"{name} holds no array")
+            raise CoterieError(f"{name} must contain at least one array, but has none")
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), (x, lam, data))
     for name, loss, arguments in (
         ("inner(x, lam, data, key)", inner, (*one, key)),

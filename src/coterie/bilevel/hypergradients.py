@@ -1,17 +1,19 @@
-"""Four estimates of how each client's outer cost depends on its personal parameters, over a network and its verbs.
+"""Four estimators of the hyper-gradient: how the sum of all outer costs depends on each client's personal parameters.
 
-The problem (P1, eq. 1-4): clients with personal lambda_i agree on x* = argmin_x sum_k f_k(x, lambda_k), and want to
-lower sum_s F_s(x*, lambda_s). With H_i, C_i = d2 f_i / dx dx, d2 f_i / dlambda dx (rows of C are those of lambda),
+The problem (Terashita and Hara 2023, eq. 1-4): clients with personal lambda_i share x* = argmin_x sum_k f_k(x,
+lambda_k), and want to minimise sum_s F_s(x*, lambda_s). With H_i, C_i = d2 f_i / dx dx, d2 f_i / dlambda dx (rows of C
+are those of lambda),
 
     d_lambda_i F = d_lambda F_i - C_i q,   q = (sum_k H_k)^-1 sum_s d_x F_s.
 
-- `hgp`: hyper-gradient push (P1, Algorithm 2), unbiased for the gradient of the fixed point of stochastic gradient push
-  with learning rate `damping`, which is not the gradient above but near it (off by about the learning rate); noisy.
+- `hgp`: hyper-gradient push (Terashita and Hara 2023, Algorithm 2), unbiased for the gradient of the fixed point of
+  stochastic gradient push with learning rate `damping`, which differs from the gradient above by about the learning
+  rate; noisy.
 - `neumann`: q = damping * sum_m (I - damping Hbar)^m ubar, averages by `gossip` steps of push-sum (arXiv 2210.02129);
-  as exact as the averages: with gossip = 1 it is badly off, with 5 to 10 not.
-- `tracking`: push-DIGing (Nedic, Olshevsky, Shi 2017) on the quadratic whose minimum is q; exact in the limit, also
-  with gossip = 1 where the network is well connected.
-- `local`: d_lambda F_i alone, as if x did not depend on lambda; no message.
+  as exact as the averages: its error is large with gossip = 1, small with 5 to 10.
+- `tracking`: push-DIGing (Nedic, Olshevsky and Shi 2017) on the quadratic whose minimiser is q; exact in the limit,
+  also with gossip = 1 where the network is well connected.
+- `local`: d_lambda F_i alone, as if x did not depend on lambda; sends nothing.
 
 Signatures (C clients living here; x, lam, data are trees of arrays `[C, ...]`; all pure, for use inside a round):
 
@@ -24,7 +26,7 @@ Signatures (C clients living here; x, lam, data are trees of arrays `[C, ...]`; 
     products(inner, x, lam, data, key, a) -> (H a, C a)                  one client; one vjp of the gradient
     safe_damping(peers, inner, x, lam, data, key) -> number              1 / the largest curvature of any client
 
-Each iteration costs one Hessian-vector product a client: both Jacobian products come from one vjp of the gradient in
+Each iteration costs one Hessian-vector product per client: both Jacobian products come from one vjp of the gradient in
 (x, lambda). No Hessian is ever formed.
 """
 
@@ -36,6 +38,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from coterie.consensus.pushsum import Frequencies, Mass, Order, push_step, ratio, start
+from coterie.errors import CoterieError
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 
@@ -45,21 +48,21 @@ Tree = Any
 Inner = Callable[[Tree, Tree, Tree, jax.Array], jax.Array]
 Estimator = Literal["hgp", "neumann", "tracking", "local"]
 Outer = Callable[[Tree, Tree, Tree], jax.Array]
-Statistics = Frequencies  # what `hgp` knows of the network: counted by `pushsum.look`, or `bilevel.expected_statistics`
-POWER_STEPS = 15  # of the power iteration: the largest curvature to within a tenth, where a factor of two matters
+Statistics = Frequencies  # for `hgp`: from `pushsum.observe_push` or `bilevel.expected_statistics`
+POWER_STEPS = 15  # of the power iteration: an error of about a tenth, where only a factor of two would matter
 
 
 class Settings(NamedTuple):
-    """How to estimate. The numbers may be traced; the words shape the program.
+    """Settings of an estimator. The numbers may be traced; the strings are static.
 
     Attributes:
         estimator: `hgp`, `neumann`, `tracking` or `local`.
-        depth: how many iterations (M), each of one Hessian-vector product.
-        damping: the step of the iteration; for `hgp` the learning rate with which x was found.
-        gossip: push-sum steps in each iteration (S): `neumann` is as exact as its averages, so never 1; `tracking`
-            is exact with any, but on a sparse network it is stable at this damping only with several.
+        depth: number of iterations (M), each of one Hessian-vector product.
+        damping: the step size of the iteration; for `hgp` the learning rate with which x was computed.
+        gossip: push-sum steps in each iteration (S): `neumann` is only as exact as its averages, so never 1; `tracking`
+            is exact with any number, but on a sparse network it is stable at this damping only with several.
         order: of stochastic gradient push, for `hgp`: `before` (gradient step, then communication), `after` (the same
-            sequence, seen half a step later) or `authors` (z <- P z - lr g(z / w), which P1's program runs).
+            sequence, shifted by half a step) or `authors` (z <- P z - lr g(z / w), as in the authors' program).
     """
 
     estimator: Estimator
@@ -70,19 +73,19 @@ class Settings(NamedTuple):
 
 
 class Hypergradient(NamedTuple):
-    """The estimate, and how far the iteration was from its end: the size of what drives it, which tends to zero."""
+    """The estimate, and the residual norm of the iteration, which tends to zero as it converges."""
 
     value: Tree  # [C, ...], like lambda
-    first: jax.Array  # [C] that size at the start
+    first: jax.Array  # [C] residual norm at the start
     last: jax.Array  # [C] and after the last iteration
 
 
 class _Local(NamedTuple):
-    """What each client can compute alone."""
+    """The functions and values that need no communication."""
 
     peers: Peers
     jacobians: Callable[[Any, Tree], tuple[Tree, Tree]]  # (iteration, a) -> (H_i a_i, C_i a_i) for all clients
-    links: Callable[[Any], jax.Array]  # network step -> whom each client reaches
+    links: Callable[[Any], jax.Array]  # network step -> the listeners that each client reaches
     slope: Tree  # d_x F_i
     direct: Tree  # d_lambda F_i
 
@@ -90,8 +93,8 @@ class _Local(NamedTuple):
 def products(inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array, a: Tree) -> tuple[Tree, Tree]:
     """Return one client's (H a, C a): the vjp of the gradient of its inner loss, in (x, lambda) and along a.
 
-    That is the gradient in (x, lambda) of the loss's slope along a. Written so (reverse over forward mode) it costs a
-    fifth less than the vjp of a gradient (reverse over reverse).
+    That is the gradient in (x, lambda) of the loss's derivative along a. In this form (reverse over forward mode) it
+    costs a fifth less than the vjp of a gradient (reverse over reverse).
     """
 
     def slope(x: Tree, lam: Tree) -> jax.Array:
@@ -118,7 +121,7 @@ def estimate(
         peers: the verbs; their links may be random or scheduled.
         inner: one client's inner loss f_i(x, lambda_i, data_i, key).
         outer: one client's outer cost F_i(x, lambda_i, data_i).
-        x: each client's present solution of the inner problem, `[C, ...]`.
+        x: each client's current solution of the inner problem, `[C, ...]`.
         lam: each client's personal parameters, `[C, ...]`.
         data: each client's data, `[C, ...]`.
         key: of the links and of the minibatches.
@@ -142,21 +145,21 @@ def estimate(
     local = _Local(peers, jacobians, links, slope, direct)
     if settings.estimator == "hgp":
         if statistics is None:
-            raise ValueError("hgp needs the statistics of the network")
+            raise CoterieError("the estimator hgp needs statistics, such as from bilevel.expected_statistics")
         return _hgp(local, settings, statistics)
     return {"neumann": _neumann, "tracking": _tracking}[settings.estimator](local, settings)
 
 
 def _hgp(local: _Local, settings: Settings, statistics: Statistics) -> Hypergradient:
-    """P1, Algorithm 2; with order `authors` what the authors' program runs."""
+    """Terashita and Hara 2023, Algorithm 2; with order `authors` as in the authors' program."""
     peers, rate = local.peers, settings.damping
-    # A receiver weighs u_j by pbar_ij / dbar_ji: on average it then hears pbar_ij u_j, the transpose of the mixing.
+    # A receiver weighs u_j by pbar_ij / dbar_ji: in expectation it receives pbar_ij u_j, the transpose of the mixing.
     heard = peers.present & (statistics.heard > 0)
     weights = jnp.where(heard, statistics.sent / jnp.where(heard, statistics.heard, 1), 0)
 
     def collect(m: Any, u: Tree) -> Tree:
         received, _, _ = peers.push(u, local.links(m), weights)
-        return tree.plus(peers.seal(_times(statistics.kept, u)), received)
+        return tree.plus(peers.seal(tree.times(statistics.kept, u)), received)
 
     def iterate(m: Any, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
         u, v = carry
@@ -164,16 +167,16 @@ def _hgp(local: _Local, settings: Settings, statistics: Statistics) -> Hypergrad
         at = u if settings.order == "authors" else collected
         curved, crossed = local.jacobians(m, at)
         v = tree.minus(v, peers.seal(tree.scale(rate, crossed)))  # v_i -= gamma C_i a_i
-        u = tree.minus(collected, peers.seal(_times(rate / statistics.weight, curved)))  # u_i = a_i - gamma/w_i H_i a_i
+        u = tree.minus(collected, peers.seal(tree.times(rate / statistics.weight, curved)))  # a_i - gamma/w_i H_i a_i
         return u, v
 
-    first = _times(1 / statistics.weight, local.slope)  # (1 / w_i*) d_x F_i
+    first = tree.times(1 / statistics.weight, local.slope)  # (1 / w_i*) d_x F_i
     u, v = peers.loop(settings.depth, iterate, (first, local.direct))
     return Hypergradient(v, _sizes(peers, first), _sizes(peers, u))
 
 
 def _neumann(local: _Local, settings: Settings) -> Hypergradient:
-    """Push-sum Neumann (arXiv 2210.02129): sum the series with averages of S push-sum steps."""
+    """Push-sum Neumann (arXiv 2210.02129): the series, with averages by S push-sum steps."""
     peers, damping = local.peers, settings.damping
 
     def iterate(m: Any, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
@@ -188,7 +191,7 @@ def _neumann(local: _Local, settings: Settings) -> Hypergradient:
 
 
 def _tracking(local: _Local, settings: Settings) -> Hypergradient:
-    """Push-DIGing on 1/2 q' Hbar q - ubar' q: u <- P(u - a y), w <- P w, q = u / w, y <- P y + G(q) - G(q before)."""
+    """Push-DIGing on 1/2 q' Hbar q - ubar' q: u <- P(u - a y), w <- P w, q = u / w, y <- P y + G(q) - G(old q)."""
     peers, damping = local.peers, settings.damping
 
     def iterate(m: Any, carry: tuple) -> tuple:
@@ -208,7 +211,7 @@ def _tracking(local: _Local, settings: Settings) -> Hypergradient:
 
 
 def _gossip(local: _Local, m: Any, times: Any, mass: Mass) -> Mass:
-    """The push-sum steps of iteration m: P^S applied to value and weight."""
+    """Do the push-sum steps of iteration m: P^S applied to value and weight."""
 
     def once(s: Any, mass: Mass) -> Mass:
         return push_step(local.peers, mass, local.links(m * times + s))[0]
@@ -217,9 +220,9 @@ def _gossip(local: _Local, m: Any, times: Any, mass: Mass) -> Mass:
 
 
 def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
-    """Return 1 / the largest curvature of any client's inner loss, by power iteration; every client hears the same.
+    """Return 1 / the largest curvature of any client's inner loss, by power iteration; the same number for all.
 
-    The average curves no more than the most curved client, so that the series converges: it would up to twice this.
+    The curvature of the average is at most that of any client, so that the series converges: it would up to twice this.
     """
 
     def curvature(x: Tree, lam: Tree, data: Tree, key: jax.Array) -> jax.Array:
@@ -227,7 +230,7 @@ def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key
 
         def apply(_: Any, a: jax.Array) -> jax.Array:
             size = jnp.sqrt(a @ a)
-            unit = a / jnp.where(size > 0, size, 1)  # a client whose loss is linear has nothing to find
+            unit = a / tree.divisor(size)  # the Hessian of a linear loss is zero
             curved, _ = products(inner, x, lam, data, key, build(unit))
             return ravel_pytree(curved)[0]
 
@@ -235,11 +238,6 @@ def safe_damping(peers: Peers, inner: Inner, x: Tree, lam: Tree, data: Tree, key
         return jnp.sqrt(a @ a)
 
     return 1 / peers.most(peers.each(curvature, x, lam, data, peers.keys(key)))[0]
-
-
-def _times(factor: jax.Array, x: Tree) -> Tree:
-    """Multiply each client's part of x by its own number, `factor [C]`."""
-    return jax.tree.map(lambda a: factor.reshape(factor.shape + (1,) * (a.ndim - 1)).astype(a.dtype) * a, x)
 
 
 def _norm(x: Tree) -> jax.Array:

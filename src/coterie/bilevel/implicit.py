@@ -4,9 +4,8 @@ For F(x) = f(x, y*(x)) with y*(x) = argmin_y g(x, y) (the lower level of Lu et a
 
     grad F = grad_x f - [d2_xy g] [d2_yy g]^{-1} grad_y f,
 
-at (x, y*(x)). Only products of the Hessian with a vector are computed (`jax.jvp` of a gradient), never a Hessian; the
-inverse is applied by conjugate gradients or by a Neumann series. It works on any pytrees and needs nothing else of this
-package.
+at (x, y*(x)). Only Hessian-vector products are computed (`jax.jvp` of a gradient), never a Hessian; the inverse is
+applied by conjugate gradients or by a Neumann series. It works on any pytrees, without peers.
 """
 
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.errors import CoterieError
+from coterie.numerics.tree import divisor, dot
 
 __all__ = ["Solved", "Solver", "hypergradient", "solve"]
 
@@ -24,17 +24,17 @@ Tree = Any
 Solver = Literal["cg", "neumann", "none"]
 
 POWER_STEPS = 20  # Hessian-vector products that estimate the largest curvature for a Neumann series
-STUCK = 0.01  # a residual that conjugate gradients leave in no system they can solve
-HEADROOM = 1.2  # a power iteration approaches the largest curvature from below
+STUCK = 0.01  # a larger residual of conjugate gradients means that the system cannot be solved
+HEADROOM = 1.2  # since a power iteration approaches the largest curvature from below
 
 
 class Solved(NamedTuple):
-    """How the linear system H v = b went."""
+    """The outcome of solving H v = b."""
 
     iterations: jax.Array  # Hessian-vector products of the solver
     residual: jax.Array  # |b - H v| / |b|
     curvature: jax.Array  # smallest p'Hp / p'p over the directions p that were tried
-    singular: jax.Array  # whether H showed itself to be singular: no positive curvature, or no end where one is due
+    singular: jax.Array  # whether H is singular: no positive curvature, or no convergence after enough directions
 
 
 def hypergradient(
@@ -53,18 +53,18 @@ def hypergradient(
 
     Args:
         outer: the cost f(x, y), a number.
-        inner: the loss g(x, y) whose minimiser in y counts, a number.
-        x, y: pytrees of floating arrays.
+        inner: the loss g(x, y) that y*(x) minimises, a number.
+        x, y: pytrees of floating-point arrays.
         solver: how the inverse Hessian is applied: "cg", conjugate gradients; "neumann", a series of `terms` terms,
             sum_q e (I - e H)^q; "none" leaves the term out, which is right only if grad_y f = 0 (f = g).
-        terms: the largest number of Hessian-vector products.
+        terms: the maximum number of Hessian-vector products.
         tolerance: conjugate gradients stop at |H v - b| <= tolerance |b|.
         damping: added to the diagonal of the Hessian.
         step: e of the Neumann series, at most 1 / (largest curvature); None estimates it.
 
     Returns:
-        The gradient, and how the solver fared. Where the Hessian is singular (or y is no minimum) this is an error when
-        it can be seen; inside `jit`, `singular` is true and the gradient is finite, from the directions tried before.
+        The gradient, and the outcome of the solver. A singular Hessian (or a y that is no minimum) is an error; inside
+        `jit`, which cannot raise, `singular` is true and the gradient is finite, from the directions tried before.
     """
     grad_x, grad_y = jax.grad(outer, (0, 1))(x, y)
     if solver == "none":
@@ -111,11 +111,11 @@ def solve(
 def _conjugate_gradients(product: Callable[[Tree], Tree], b: Tree, terms: int, tolerance: float) -> tuple[Tree, Solved]:
     """Hestenes and Stiefel 1952, stopped at the first direction that has no curvature to divide by.
 
-    With as many directions as unknowns a positive definite system is solved, up to rounding; one that is not, after
-    twice as many, is singular, too. A consistent singular system (b without a part in the null space) is solved.
+    With as many directions as unknowns a positive definite system is solved, up to rounding; a system that is not
+    solved after twice as many counts as singular, too. A consistent singular system (b in the range) is solved.
     """
-    norm = _dot(b, b)
-    # A curvature this far below the largest one met is zero to rounding: H p is then noise.
+    norm = dot(b, b)
+    # Smaller curvatures, relative to the largest one so far, are zero up to rounding: H p is then noise.
     flat = 10 * jnp.finfo(norm.dtype).eps
 
     class Carry(NamedTuple):
@@ -133,14 +133,14 @@ def _conjugate_gradients(product: Callable[[Tree], Tree], b: Tree, terms: int, t
 
     def one(c: Carry) -> Carry:
         image = product(c.direction)
-        length = _dot(c.direction, c.direction)
-        curvature = _dot(c.direction, image) / length
-        largest = jnp.maximum(c.largest, jnp.sqrt(_dot(image, image) / length))
-        singular = ~(curvature > flat * largest)  # also when it is not a number
+        length = dot(c.direction, c.direction)
+        curvature = dot(c.direction, image) / length
+        largest = jnp.maximum(c.largest, jnp.sqrt(dot(image, image) / length))
+        singular = ~(curvature > flat * largest)  # also if it is NaN
         along = jnp.where(singular, 0, c.square / jnp.where(singular, 1, curvature * length))
         v = _add(c.v, along, c.direction)
         residual = _add(c.residual, -along, jax.tree.map(lambda a: jnp.where(singular, 0, a), image))
-        square = _dot(residual, residual)
+        square = dot(residual, residual)
         direction = _add(residual, square / c.square, c.direction)
         smallest = jnp.minimum(c.smallest, jnp.where(jnp.isfinite(curvature), curvature, 0))
         return Carry(v, residual, direction, square, largest, smallest, c.iterations + 1, singular)
@@ -149,14 +149,14 @@ def _conjugate_gradients(product: Callable[[Tree], Tree], b: Tree, terms: int, t
     nothing = jnp.zeros_like(norm)
     first = Carry(zero, b, b, norm, nothing, nothing + jnp.inf, jnp.int32(0), jnp.asarray(False))
     last = lax.while_loop(going, one, first)
-    residual = jnp.sqrt(last.square / jnp.where(norm > 0, norm, 1))
+    residual = jnp.sqrt(last.square / divisor(norm))
     stuck = (last.iterations >= 2 * sum(a.size for a in jax.tree.leaves(b))) & (residual > STUCK)
     return last.v, Solved(last.iterations, residual, last.smallest, last.singular | stuck)
 
 
 def _neumann(product: Callable[[Tree], Tree], b: Tree, terms: int, step: Any) -> tuple[Tree, Solved]:
     """Sum e (I - e H)^q b for q < terms; it converges to the solution if 0 < e H < 2."""
-    norm = _dot(b, b)
+    norm = dot(b, b)
     if step is None:
         step = _safe_step(product, b)
 
@@ -165,10 +165,10 @@ def _neumann(product: Callable[[Tree], Tree], b: Tree, terms: int, step: Any) ->
         return _add(v, step, power), _add(power, -step, product(power))
 
     v, power = lax.fori_loop(0, terms, one, (jax.tree.map(jnp.zeros_like, b), b))
-    left = _dot(power, power)  # (I - e H)^terms b is the residual b - H v
-    residual = jnp.sqrt(left / jnp.where(norm > 0, norm, 1))
-    curvature = _dot(power, product(power)) / jnp.where(left > 0, left, 1)
-    # What is left after many terms lies along the smallest eigenvalue; the series grows only if that is not positive.
+    left = dot(power, power)  # (I - e H)^terms b is the residual b - H v
+    residual = jnp.sqrt(left / divisor(norm))
+    curvature = dot(power, product(power)) / divisor(left)
+    # After many terms the residual is an eigenvector of the smallest eigenvalue; it grows only if that is not positive.
     singular = (residual > 1) | ~jnp.isfinite(residual)
     v = jax.tree.map(lambda a: jnp.where(jnp.isfinite(a), a, 0), v)
     return v, Solved(jnp.int32(terms), residual, curvature, singular)
@@ -180,18 +180,13 @@ def _safe_step(product: Callable[[Tree], Tree], start: Tree) -> jax.Array:
     def one(_: Any, carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
         v, _ = carry
         image = product(v)
-        size = jnp.sqrt(_dot(image, image))
-        return jax.tree.map(lambda a: a / jnp.where(size > 0, size, 1), image), size
+        size = jnp.sqrt(dot(image, image))
+        return jax.tree.map(lambda a: a / divisor(size), image), size
 
-    length = jnp.sqrt(_dot(start, start))
-    unit = jax.tree.map(lambda a: a / jnp.where(length > 0, length, 1), start)
+    length = jnp.sqrt(dot(start, start))
+    unit = jax.tree.map(lambda a: a / divisor(length), start)
     _, size = lax.fori_loop(0, POWER_STEPS, one, (unit, length))
-    return 1 / (HEADROOM * jnp.where(size > 0, size, 1))
-
-
-def _dot(a: Tree, b: Tree) -> jax.Array:
-    products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
-    return jnp.asarray(sum(jax.tree.leaves(products)))
+    return 1 / (HEADROOM * divisor(size))
 
 
 def _add(a: Tree, factor: Any, b: Tree) -> Tree:

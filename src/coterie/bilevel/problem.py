@@ -1,7 +1,8 @@
-"""Personal parameters of your own bilevel problem, over a network: hyper-gradients without the rest of coterie.
+"""Hyper-gradients of your own bilevel problem over a network, without running a method of coterie.
 
-Clients share x* = argmin_x sum_k f_k(x, lambda_k); each wants its own lambda_i (a regularisation weight, the weights of
-an ensemble, the scaling of its inputs) to lower the sum of all outer costs F_s(x*, lambda_s) (Terashita and Hara 2023).
+Clients share x* = argmin_x sum_k f_k(x, lambda_k); each chooses its own lambda_i (a regularisation weight, the weights
+of an ensemble, the scaling of its inputs) to minimise the sum of all outer costs F_s(x*, lambda_s) (Terashita and Hara
+2023).
 
     >>> import jax.numpy as jnp
     >>> from coterie.bilevel import Problem, hypergradient
@@ -11,12 +12,12 @@ an ensemble, the scaling of its inputs) to lower the sum of all outer costs F_s(
     ...     outer=lambda x, lam, data: 0.5 * x**2,
     ... )
     >>> data = {"h": jnp.array([1.0, 3.0]), "b": jnp.array([2.0, 2.0])}
-    >>> found = hypergradient(problem, jnp.ones(2), jnp.zeros(2), data, Graph.complete(2))
-    >>> print(found.value.round(4))
+    >>> estimate = hypergradient(problem, jnp.ones(2), jnp.zeros(2), data, Graph.complete(2))
+    >>> print(estimate.value.round(4))
     [-0.5 -0.5]
 
-`hypergradients.py` holds the estimators, for methods of your own that run inside `coterie run`; `bilevel_checks.py` the
-checks that a person wants before trusting a number, which need a look at all clients at once.
+`hypergradients.py` has the estimators, for methods of your own that run inside `coterie run`; `checks.py` has the
+checks before and after an estimate, which need all clients at once.
 """
 
 import dataclasses
@@ -49,8 +50,8 @@ __all__ = ["Problem", "expected_statistics", "gossip_steps", "hypergradient"]
 
 Tree = Any
 
-FADED = 0.01  # an average of `neumann` must bring disagreement down to this
-HALVED = 0.3  # and one iteration of `tracking` to this, to be stable with the default damping
+NEUMANN_TARGET = 0.01  # the averages of `neumann` must reduce disagreement by this factor
+TRACKING_TARGET = 0.3  # and an iteration of `tracking` by this one, to be stable with the default damping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Problem:
     """A bilevel problem, written for one client.
 
     Attributes:
-        inner: `f(x, lam, data, key)`, a number; the key is fresh in each iteration, for a minibatch.
+        inner: `f(x, lam, data, key)`, a number; each iteration has a new key, for a minibatch.
         outer: `F(x, lam, data)`, a number.
     """
 
@@ -88,21 +89,22 @@ def hypergradient(
         problem: the inner loss and the outer cost of one client.
         x: each client's solution of the inner problem, a tree of arrays `[K, ...]`.
         lam: each client's personal parameters, `[K, ...]`.
-        data: what each client's losses need, `[K, ...]`; `()` for nothing.
-        network: who hears whom; links may be random (`Graph.from_probabilities`) or scheduled.
-        estimator: `tracking` (exact in the limit), `neumann`, `hgp` (P1's) or `local`; see `hypergradients.py`.
-        depth: how many iterations, each of one Hessian-vector product a client.
-        damping: the step of the iteration; auto: 1 / the largest curvature of any client. For `hgp` it is the learning
-            rate with which x was found, and must be given.
+        data: each client's data for both losses, `[K, ...]`; `()` for none.
+        network: the graph of links, which may be random (`Graph.from_probabilities`) or scheduled.
+        estimator: `tracking` (exact in the limit), `neumann`, `hgp` (Terashita and Hara's) or `local`; see
+            `hypergradients.py`.
+        depth: number of iterations, each of one Hessian-vector product per client.
+        damping: the step size of the iteration; auto: 1 / the largest curvature of any client. For `hgp` it is the
+            learning rate with which x was computed, and must be given.
         gossip: push-sum steps in each iteration; auto: as many as the network needs (`gossip_steps`).
-        order: of the gradient push that found x, for `hgp`.
-        statistics: what each client knows of its links, for `hgp`; None: their exact expectations.
+        order: of the gradient push that computed x, for `hgp`.
+        statistics: each client's statistics of its links, for `hgp`; None: their exact expectations.
         key: of the links and minibatches; a number or a JAX key.
-        check: refuse what has no answer (a flat or indefinite average Hessian) or was not found (an iteration that
-            grew, or of which more than half is left). It costs as many Hessian-vector products as a few iterations.
+        check: refuse a flat or indefinite average Hessian, and an iteration that diverged or whose residual is more
+            than half of the start. It costs as many Hessian-vector products as a few iterations.
 
     Returns:
-        The estimate `value [K, ...]`, and the size of what drives the iteration at its start and end.
+        The estimate `value [K, ...]`, and the residual norm of the iteration at its start and end.
     """
     x, lam, data = jax.tree.map(jnp.asarray, (x, lam, data))
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
@@ -119,10 +121,10 @@ def hypergradient(
         step = None if damping == "auto" or estimator == "hgp" else damping
         check_curvature(problem.inner, x, lam, data, key, step)
     numbers = (depth, None if damping == "auto" else jnp.asarray(damping, dtype), gossip)
-    found = _run(problem, (estimator, order), verbs(network, dtype).tables, x, lam, data, key, numbers, statistics)
+    result = _run(problem, (estimator, order), verbs(network, dtype).tables, x, lam, data, key, numbers, statistics)
     if check and estimator != "local":
-        check_end(found, problem.outer, x, lam, data, estimator, depth)
-    return found
+        check_end(result, problem.outer, x, lam, data, estimator, depth)
+    return result
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -137,7 +139,7 @@ def _run(
     numbers: tuple[Any, Any, Any],
     statistics: Statistics | None,
 ) -> Hypergradient:
-    """Estimate; another depth, damping or gossip compiles nothing."""
+    """Estimate; a new depth, damping or gossip does not recompile."""
     (estimator, order), (depth, damping, gossip), peers = words, numbers, Unmetered(tables)
     if damping is None and estimator != "local":
         damping = safe_damping(peers, problem.inner, x, lam, data, key)
@@ -145,36 +147,36 @@ def _run(
     return estimate(peers, problem.inner, problem.outer, x, lam, data, key, settings, statistics)
 
 
-# -- what a network does on average -----------------------------------------------------------------------------------
+# -- expectations of a network ----------------------------------------------------------------------------------------
 
 
 def expected_statistics(network: Graph, dtype: Any = jnp.float32) -> Statistics:
-    """Return what clients would observe of their links in the long run, exactly (see `networks.expected_weights`)."""
+    """Return the exact expectations of what clients observe of their links (see `directed.expected_weights`)."""
     require_mutual(network)
     expected = expected_weights(network)
-    # Who hears a client is whom it hears, in the same slots: what it deals out is read from the other end of the link.
+    # Listeners are neighbours, in the same slots: the share that a client sends is read at the other end of the link.
     sent = np.where(network.present, expected.slots[network.neighbours, network.back], 0)
-    heard = network.present.astype(float)
+    arrived = network.present.astype(float)
     if network.probability is not None:
-        heard = network.probability
+        arrived = network.probability
     elif network.schedule is not None:
-        heard = network.schedule.mean(0)
+        arrived = network.schedule.mean(0)
     weight = perron(expected.matrix()) if network.clients > 1 else np.ones(1)
-    return Statistics(*(jnp.asarray(a, dtype) for a in (sent, expected.own, heard, weight)))
+    return Statistics(*(jnp.asarray(a, dtype) for a in (sent, expected.own, arrived, weight)))
 
 
 def gossip_steps(network: Graph, estimator: Estimator) -> int:
-    """Return how many push-sum steps an iteration needs on this network: so many as bring disagreement down enough.
+    """Return how many push-sum steps an iteration needs on this network to reduce disagreement enough.
 
-    The second eigenvalue of E[P] says by how much a step shrinks it on average: in a graph where everyone reaches most
-    others a few steps do, on a long ring it takes hundreds.
+    The second eigenvalue of E[P] is the factor by which a step reduces it on average: on a dense graph a few steps
+    suffice, on a long ring it takes hundreds.
     """
     if estimator in ("hgp", "local") or network.clients == 1:
         return 1
     expected = expected_weights(network)
     mean = network.to_sparse(expected.slots[network.present])
     vector = np.random.default_rng(0).normal(size=network.clients)
-    vector -= vector.mean()  # columns sum to one: what sums to zero stays so, and only disagreement is left
+    vector -= vector.mean()  # columns sum to one, so that the sum stays zero: only disagreement remains
     sizes = []
     for _ in range(200):
         vector = mean @ vector + expected.own * vector
@@ -182,9 +184,9 @@ def gossip_steps(network: Graph, estimator: Estimator) -> int:
         if sizes[-1] < 1e-30:
             return _least_gossip(estimator)
         vector = (vector - vector.mean()) / sizes[-1]
-    rate = np.exp(np.mean(np.log(sizes[100:])))  # a mean: complex pairs of eigenvalues make the sizes swing
-    wanted = FADED if estimator == "neumann" else HALVED
-    return max(_least_gossip(estimator), int(np.ceil(np.log(wanted) / np.log(min(rate, 1 - 1e-9)))))
+    rate = np.exp(np.mean(np.log(sizes[100:])))  # the mean, since complex eigenvalues make the sizes oscillate
+    target = NEUMANN_TARGET if estimator == "neumann" else TRACKING_TARGET
+    return max(_least_gossip(estimator), int(np.ceil(np.log(target) / np.log(min(rate, 1 - 1e-9)))))
 
 
 def _least_gossip(estimator: Estimator) -> int:

@@ -1,4 +1,4 @@
-"""Codecs: how vectors become few bytes. Any method can be run with any of them.
+"""Codecs: compress the vectors in messages. Any method can be run with any of them.
 
 A name is imported when it is first used, as with models.
 """

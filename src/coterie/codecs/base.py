@@ -1,13 +1,14 @@
-"""What a codec is: something lossy inside the program, and something lossless on the host.
+"""The interface of a codec: a lossy part inside the program and a lossless part on the host.
 
-    x', memory' = codec.squeeze(x, memory, keys)      # what is sent stands for x; pure, compiled, [C, d]
+    x', memory' = codec.squeeze(x, memory, keys)      # x' is sent in place of x; pure, compiled, [C, d]
     data = codec.encode(x')                           # bytes, on the host, one client's vector
     x' = codec.decode(data, count, dtype)             # bit for bit
-    codec.size(x') == len(codec.encode(x'))           # computed in the program: what the ledger of a simulation counts
+    codec.size(x') == len(codec.encode(x'))           # computed in the program; the ledger of a simulation counts it
 
-A message is one byte that names its layout, the layout's sections, and four bytes of checksum over everything, with
-which codec and how many numbers of which type too: what was truncated, changed or meant for another vector is refused.
-Layout 0 is the numbers as they are. Every vector can be encoded, also one that the codec did not make (an infinity).
+A message is one byte that names its layout, the sections of the layout, and a checksum of four bytes. The checksum also
+covers the codec and the number and type of the values, so that a message that was truncated, changed or meant for
+another vector is refused. Layout 0 is the plain numbers. Every vector can be encoded, also one that `reduce` would not
+return (with an infinity, say).
 """
 
 import abc
@@ -20,19 +21,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.codecs.bits import Broken, Reader
+from coterie.codecs.bits import Broken, Reader, array_module, bits_of
 from coterie.errors import CoterieError
+from coterie.numerics import tree
 
-__all__ = ["OVERHEAD", "UNFIT", "Codec", "bits_of", "by_rows", "hidden_zero", "host_bits", "seal"]
+__all__ = ["OVERHEAD", "Codec", "by_rows", "hidden_zero", "if_fits", "seal"]
 
 RAW, CHECKSUM = 0, 4
-OVERHEAD = 1 + CHECKSUM  # bytes of a message beside the sections of its layout
-UNFIT = np.uint32(2**32 - 1 - OVERHEAD)  # the size of a layout that cannot hold a vector
-ELEMENTS = 2**22  # numbers handled at once: many rows of a small model, one after the other of a large one
+OVERHEAD = 1 + CHECKSUM  # bytes of a message in addition to the sections of its layout
+UNFIT = np.uint32(2**32 - 1 - OVERHEAD)  # the size of a layout that cannot represent a vector
+ELEMENTS = 2**22  # numbers processed at once: many rows of a small model, but single rows of a large one
 
 
 class Codec(abc.ABC):
-    """Base class; a codec is a `traced` spec with `reduce`, and `sizes`, `write`, `read` for its layouts."""
+    """Base class; a codec is a `traced` spec with `reduce`, and `sizes`, `write` and `read` for its layouts."""
 
     name: ClassVar[str]
     feedback: bool = False
@@ -45,18 +47,18 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, x: jax.Array, keys: jax.Array) -> jax.Array:
-        """Return what is sent for `x [C, d]`; a row depends on nothing but itself and its key `keys[i]`."""
+        """Return the vectors to send in place of `x [C, d]`; row i depends on nothing but x[i] and `keys[i]`."""
 
     def squeeze(self, x: jax.Array, memory: jax.Array, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return what is sent for `x [C, d]` and what is remembered: with error feedback, what was not sent."""
+        """Return the vectors to send in place of `x [C, d]`, and the new memory: with error feedback, the error."""
         if not self.feedback:
             return self.reduce(x, keys), memory
-        wanted = seal(x) + memory  # sealed: a product that is added may be rounded once or twice, as the compiler likes
+        wanted = seal(x) + memory  # sealed: the compiler may round a product that is added once or twice
         sent = seal(self.reduce(wanted, keys))
         return sent, wanted - sent
 
     def memory(self, clients: int, size: int, dtype: Any) -> jax.Array:
-        """Return what is remembered before the first message."""
+        """Return the memory before the first message."""
         return jnp.zeros((clients, size if self.feedback else 0), dtype)
 
     def size(self, x: jax.Array) -> jax.Array:
@@ -71,8 +73,12 @@ class Codec(abc.ABC):
 
         return by_rows(of_row, x)
 
-    def sizes(self, x: jax.Array) -> list[Any]:
-        """Return how many bytes the sections of layouts 1, 2, ... take for one vector `x [d]`."""
+    def sizes(self, x: Any) -> list[Any]:
+        """Return how many bytes the sections of layouts 1, 2, ... take for one vector `x [d]`, d > 0.
+
+        Called with JAX arrays inside a program and with NumPy arrays by `encode`: the one place that says how long a
+        layout is (see `array_module`, `if_fits` and the helpers in `places.py` and `indices.py`, which take both).
+        """
         return []
 
     # -- lossless, on the host ----------------------------------------------------------------------------------------
@@ -81,22 +87,19 @@ class Codec(abc.ABC):
         """Return the bytes of one vector, in its shortest layout."""
         if x.ndim != 1 or x.dtype not in (np.float32, np.float64):
             raise CoterieError(f"a codec takes vectors of float32 or float64, not {x.dtype} of shape {x.shape}")
-        layout, body = RAW, b""
-        sizes = self.sizes_on_host(x) if len(x) else []
-        if sizes and min(sizes) < x.nbytes:
-            layout = 1 + sizes.index(min(sizes))
-            body = self.write(layout, x)
-        else:
-            body = x.astype(x.dtype.newbyteorder("<")).tobytes()
+        sizes = [x.nbytes, *(int(size) for size in self.sizes(x))] if len(x) else [0]
+        layout = sizes.index(min(sizes))
+        body = x.astype(x.dtype.newbyteorder("<")).tobytes() if layout == RAW else self.write(layout, x)
+        if len(body) != sizes[layout]:
+            raise CoterieError(
+                f"the codec {self.name} wrote {len(body)} bytes in layout {layout}, but its `sizes` says "
+                f"{sizes[layout]}; correct one of them"
+            )
         data = bytes([layout]) + body
         return data + self._checksum(data, len(x), x.dtype).to_bytes(CHECKSUM, "little")
 
-    def sizes_on_host(self, x: np.ndarray) -> list[int]:
-        """Return what `sizes` returns, for a vector that is not empty."""
-        return []
-
     def write(self, layout: int, x: np.ndarray) -> bytes:
-        """Return the sections of a layout, for a vector that is not empty and fits it."""
+        """Return the sections of a layout, for a vector that is not empty and that the layout can represent."""
         raise CoterieError(f"the codec {self.name} has sizes for layout {layout} but does not write it")
 
     def decode(self, data: bytes, count: int, dtype: Any) -> np.ndarray:
@@ -125,16 +128,16 @@ class Codec(abc.ABC):
         raise Broken("its layout is unknown")
 
     def settings(self) -> tuple[int, ...]:
-        """Return the settings without which a message cannot be read."""
+        """Return the settings that the receiver needs to read a message."""
         return ()
 
     def _checksum(self, data: bytes, count: int, dtype: np.dtype) -> int:
-        known = f"{self.name} {self.settings()} {count} {dtype.itemsize}"  # both ends know it: it need not be sent
+        known = f"{self.name} {self.settings()} {count} {dtype.itemsize}"  # known to both ends, so it is not sent
         return binascii.crc32(data, binascii.crc32(known.encode()))
 
 
 def by_rows(fn: Callable, *arrays: jax.Array) -> jax.Array:
-    """Run `fn` on each row; only so many at a time that what it computes on the way stays small."""
+    """Run `fn` on each row, on so few rows at a time that its intermediate arrays stay small."""
     rows, size = arrays[0].shape
     at_once = max(1, ELEMENTS // max(1, size))
     if at_once >= rows:
@@ -143,27 +146,22 @@ def by_rows(fn: Callable, *arrays: jax.Array) -> jax.Array:
 
 
 def seal(x: jax.Array) -> jax.Array:
-    """Fix the bits of `x [..., d]`, so that the compiler cannot join its last operation with the next one.
+    """Fix the bits of `x [..., d]`, so that the compiler cannot fuse its last operation with the next one.
 
-    It would join a product and a sum, or leave out a rounding to float16 and back, where the code around suggests it;
-    then results depend on where clients live. A zero is added to the bits that the compiler cannot know to be one.
-    (`Peers.seal` does the same for a method.)
+    It would fuse a product and a sum, or skip a rounding to float16 and back, depending on the surrounding code, and
+    then results depend on where clients live. (`Peers.seal` does the same for a method.)
     """
-    bits = bits_of(x)
-    return lax.bitcast_convert_type(bits + hidden_zero(x).astype(bits.dtype), x.dtype)
+    return tree.seal(x, hidden_zero(x))
 
 
 def hidden_zero(x: jax.Array) -> jax.Array:
-    """Return False for each vector of `x [..., d]`, `[..., 1]`; in a program nobody can tell before it runs."""
-    strange = np.uint32(0x7FA5A5A5).astype(f"uint{8 * x.dtype.itemsize}") << (8 * x.dtype.itemsize - 32)
-    return bits_of(x[..., :1]) == strange  # a NaN that no computation returns
+    """Return False for each vector of `x [..., d]`, `[..., 1]`, in a form that the compiler cannot know to be False."""
+    unused = np.uint32(0x7FA5A5A5).astype(f"uint{8 * x.dtype.itemsize}") << (8 * x.dtype.itemsize - 32)
+    return bits_of(x[..., :1]) == unused  # a NaN that no computation returns
 
 
-def bits_of(x: jax.Array) -> jax.Array:
-    """Return the bits of floating numbers as unsigned integers: they compare as they are, also -0.0 and NaN."""
-    return lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
-
-
-def host_bits(x: np.ndarray) -> np.ndarray:
-    """Return what `bits_of` does, of a NumPy array."""
-    return np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
+def if_fits(fits: Any, size: Any) -> Any:
+    """Return the size of a layout, or `UNFIT` where it cannot represent the vector."""
+    if array_module(fits, size) is jnp:
+        return jnp.where(fits, jnp.asarray(size, jnp.uint32), UNFIT)
+    return int(size) if fits else int(UNFIT)

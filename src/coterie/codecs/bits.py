@@ -1,20 +1,75 @@
-"""Numbers as bits, packed with NumPy: the lowest bit first, and each section filled up to a whole byte.
+"""Packing numbers into bits with NumPy, and counting bits and bytes with NumPy or JAX.
 
-Bit i of a section is bit i % 8 of its byte i // 8, so that the bytes are the same on every machine. A section whose
-fields differ in width is packed bit by bit over all fields at once; nothing loops over the fields.
+Packed sections have the lowest bit first and are padded to a whole byte: bit i of a section is bit i % 8 of its byte
+i // 8, so that the bytes are the same on every machine. A section whose fields differ in width is packed bit by bit
+over all fields at once; nothing loops over the fields.
 """
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-__all__ = ["Broken", "Reader", "pack", "pack_unary", "pack_varying", "unpack", "unpack_unary", "unpack_varying"]
+__all__ = [
+    "Broken",
+    "Reader",
+    "array_module",
+    "bit_length",
+    "bits_of",
+    "pack",
+    "pack_unary",
+    "pack_varying",
+    "total",
+    "unpack",
+    "unpack_unary",
+    "unpack_varying",
+    "whole_bytes",
+]
 
 
-class Broken(Exception):  # noqa: N818 - what the bytes are; `Codec.decode` makes a sentence of it
+class Broken(Exception):  # noqa: N818 - describes the bytes; `Codec.decode` makes a sentence of it
     """Bytes that no encoder wrote."""
 
 
+# -- for NumPy and JAX ---------------------------------------------------------------------------------------------
+
+
+def array_module(*values: Any) -> Any:
+    """Return `jax.numpy` if one of the values is a JAX array (also inside a program), else `numpy`."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
+
+
+def bits_of(x: Any) -> Any:
+    """Return the bits of floating-point numbers as unsigned integers, with which -0.0 and NaN compare exactly."""
+    dtype = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    return lax.bitcast_convert_type(x, dtype) if array_module(x) is jnp else np.ascontiguousarray(x).view(dtype)
+
+
+def bit_length(values: Any) -> Any:
+    """Return how many bits each unsigned number takes; 0 takes none."""
+    if array_module(values) is jnp:
+        return 32 - lax.clz(values)
+    return np.frexp(np.asarray(values, np.float64))[1].astype(np.int64)  # exact below 2**53
+
+
+def total(values: Any) -> Any:
+    """Return the sum of whole numbers or truth values: with 32 bits in a program, with 64 on the host."""
+    xp = array_module(values)
+    return xp.sum(values, dtype=xp.uint32 if xp is jnp else np.int64)
+
+
+def whole_bytes(bits: Any) -> Any:
+    """Return how many bytes so many bits take."""
+    return (bits + 7) // 8
+
+
+# -- on the host ---------------------------------------------------------------------------------------------------
+
+
 class Reader:
-    """Bytes that are read from front to back."""
+    """Reads bytes from front to back."""
 
     def __init__(self, data: bytes):
         self._data, self._place = data, 0
@@ -27,7 +82,7 @@ class Reader:
         return self._data[self._place - size : self._place]
 
     def peek(self, size: int) -> bytes:
-        """Return the next bytes, or what is left of them, and stay before them."""
+        """Return the next bytes, or the remaining ones if there are fewer, without moving on."""
         return self._data[self._place : self._place + size]
 
     def number(self, size: int) -> int:
@@ -84,7 +139,7 @@ def unpack_varying(reader: Reader, widths: np.ndarray) -> np.ndarray:
 
 
 def pack_unary(values: np.ndarray) -> bytes:
-    """Pack each number as so many zeros and a one."""
+    """Pack each number n as n zeros and a one."""
     ends = np.cumsum(values + 1) - 1
     bits = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, np.uint8)
     bits[ends] = 1
@@ -92,7 +147,7 @@ def pack_unary(values: np.ndarray) -> bytes:
 
 
 def unpack_unary(reader: Reader, count: int, most: int) -> np.ndarray:
-    """Read what `pack_unary` wrote, which took at most `most` bits."""
+    """Read what `pack_unary` wrote with at most `most` bits."""
     if count == 0:
         return np.zeros(0, np.int64)
     ends = np.flatnonzero(_bits(reader.peek(-(-most // 8)), None))[:count]

@@ -1,7 +1,7 @@
 """A message as bytes: a fixed header and the arrays, little-endian, one after the other.
 
-Both ends compile the same program, so shapes and types are known and only their digest travels. The simulation
-prices messages with `frame_bytes`, a carrier sends what `encode` returns: the ledger agrees to the byte.
+Both ends compile the same program, so shapes and types are known and only their digest is sent. The simulation counts
+messages with `frame_bytes`, a carrier sends what `encode` returns: both ledgers agree to the byte.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _MAGIC, _FORMAT = b"cote", 1
 
 
 class Header(NamedTuple):
-    """Who sends what to whom, and when."""
+    """The kind of a message, its run, round and exchange, its sender and its receiver."""
 
     kind: int
     run: int
@@ -31,7 +31,7 @@ class Header(NamedTuple):
 
 
 def layout_digest(arrays: Sequence[Any]) -> bytes:
-    """Eight bytes that differ when the number, the types or the shapes of the arrays do."""
+    """Return eight bytes that differ when the number, the types or the shapes of the arrays do."""
     text = ";".join(f"{np.dtype(a.dtype).str}{tuple(a.shape)}" for a in arrays)
     return hashlib.sha256(text.encode()).digest()[:8]
 
@@ -42,7 +42,7 @@ def frame_bytes(arrays: Sequence[Any]) -> int:
 
 
 def encode(header: Header, arrays: Sequence[np.ndarray], coded: bytes = b"", like: Any = None) -> bytes:
-    """Return the frame; `coded` is one array more, which looks like `like` and was encoded by its sender."""
+    """Return the frame; `coded` is the last array, of the shape and type of `like`, already encoded by a codec."""
     payload = b"".join(np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")).tobytes() for a in arrays) + coded
     layout = arrays if like is None else [*arrays, like]
     return _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(layout), len(payload)) + payload
@@ -51,7 +51,7 @@ def encode(header: Header, arrays: Sequence[np.ndarray], coded: bytes = b"", lik
 def decode(frame: bytes, like: Sequence[Any], coded: bool = False) -> tuple[Header, list[np.ndarray]] | None:
     """Return header and arrays, or None for anything but a whole frame of the expected layout.
 
-    With `coded` the last array was encoded by its sender, and its bytes are returned as they came.
+    With `coded` the last array was encoded by a codec, and its bytes are returned undecoded.
     """
     if len(frame) < HEADER:
         return None

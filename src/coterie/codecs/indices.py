@@ -1,57 +1,72 @@
-"""Indices into a table whose entries are in the order of their frequency: frequent ones are small, and cost few bits.
+"""Encodes indices into a table sorted by frequency: frequent entries have small indices, which take few bits.
 
-Of n entries each index takes ceil(log2 n) bits, or fewer where some entries are much more frequent than others: then
+With n entries each index takes ceil(log2 n) bits, or fewer where some entries are much more frequent than others: then
 index + 1 is written in Elias gamma code, or in Golomb-Rice code with one of four b, as gaps are (`places.py`). The
-shortest is taken. That is within a few per cent of the entropy for what k-means leaves of a gradient, and unlike with a
-Huffman code all indices are read at once.
+shortest is taken. For gradients after k-means that is within a few per cent of the entropy, and unlike with a Huffman
+code all indices are read at once.
 
-Layout: code (1 byte: b, 255 for gamma, 254 for equally many bits) | unary | bits.
+Layout: code (1 byte: b, 255 for gamma, 254 for a fixed width) | unary | bits.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from coterie.codecs.bits import Broken, Reader, pack, pack_unary, unpack, unpack_unary
-from coterie.codecs.places import GAMMA, bit_length, pack_gamma, unpack_gamma, whole_bytes
+from coterie.codecs.bits import (
+    Broken,
+    Reader,
+    array_module,
+    bit_length,
+    pack,
+    pack_unary,
+    total,
+    unpack,
+    unpack_unary,
+    whole_bytes,
+)
+from coterie.codecs.places import GAMMA, pack_gamma, unpack_gamma
 
-__all__ = ["indices_bytes", "indices_bytes_on_host", "pack_indices", "unpack_indices"]
+__all__ = ["indices_bytes", "pack_indices", "unpack_indices"]
 
 FIXED = 254
 CHOICES = 4  # values of b that are tried: quotients are below 16, so that their sum fits 32 bits
 LONGEST = 32  # bits of an index in any of the codes
 
 
-def indices_bytes(counts: jax.Array, entries: jax.Array) -> jax.Array:
-    """Return how many bytes the indices take; `counts [n]` is how often each occurs, the most frequent first."""
-    index = jnp.arange(counts.size, dtype=jnp.uint32)
-    unary = jnp.sum(counts * bit_length(index + 1), dtype=jnp.uint32)
-    total, width = jnp.sum(counts, dtype=jnp.uint32), bit_length(entries - 1)
-    sizes = [whole_bytes(total * width), whole_bytes(unary) + whole_bytes(unary - total)]
+def indices_bytes(counts: Any, entries: Any) -> Any:
+    """Return how many bytes the indices take, for NumPy and JAX.
+
+    Args:
+        counts: `[n]`, how often each index occurs, the most frequent first; zeros may follow the last.
+        entries: how many of the counts belong to entries of the table.
+    """
+    xp = array_module(counts)
+    return 1 + xp.min(xp.stack([size for size, _ in _codes(counts, entries)]))
+
+
+def _codes(counts: Any, entries: Any) -> list[tuple[Any, Any]]:
+    """Return the size of each code and its name, in the order of preference."""
+    xp = array_module(counts)
+    index = xp.arange(counts.size, dtype=counts.dtype)
+    unary = total(counts * bit_length(index + 1))
+    count, width = total(counts), bit_length(entries - 1)
+    codes = [(whole_bytes(count * width), FIXED), (whole_bytes(unary) + whole_bytes(unary - count), GAMMA)]
     for choice in range(CHOICES):
-        shift = jnp.maximum(width, CHOICES) - CHOICES + choice
-        quotients = jnp.sum(counts * (index >> shift), dtype=jnp.uint32)
-        sizes.append(whole_bytes(quotients + total) + whole_bytes(total * shift))
-    return 1 + jnp.min(jnp.stack(sizes))
-
-
-def indices_bytes_on_host(counts: np.ndarray) -> int:
-    """Return the length of `pack_indices`, without making it."""
-    return 1 + min(size for size, _ in _codes(counts))
+        shift = xp.maximum(width, CHOICES) - CHOICES + choice
+        quotients = total(counts * (index >> shift))
+        codes.append((whole_bytes(quotients + count) + whole_bytes(count * shift), shift))
+    return codes
 
 
 def pack_indices(indices: np.ndarray, counts: np.ndarray) -> bytes:
-    """Encode indices, of which each occurs `counts` times, the most frequent first."""
-    _, code = min(_codes(counts), key=lambda found: found[0])
+    """Encode indices; index i occurs `counts[i]` times, the most frequent first."""
+    _, code = min(_codes(counts, len(counts)), key=lambda each: each[0])
     if code == FIXED:
         body = pack(indices, (len(counts) - 1).bit_length())
     elif code == GAMMA:
         body = pack_gamma(indices + 1)
     else:
-        body = pack_unary(indices >> code) + pack(indices, code)
+        body = pack_unary(indices >> code) + pack(indices, int(code))
     return bytes([code]) + body
 
 
@@ -70,15 +85,3 @@ def unpack_indices(reader: Reader, count: int, entries: int) -> np.ndarray:
     if indices.max(initial=0) >= entries:
         raise Broken("it names a number that it does not hold")
     return indices
-
-
-def _codes(counts: np.ndarray) -> Iterator[tuple[int, Any]]:
-    """Yield the size of each code and its name, in the order of preference."""
-    index, total = np.arange(len(counts)), int(counts.sum())
-    width = (len(counts) - 1).bit_length()
-    yield -(-total * width // 8), FIXED
-    low = int((counts * np.frexp(index + 1.0)[1]).sum()) - total
-    yield -(-(low + total) // 8) + -(-low // 8), GAMMA
-    for choice in range(CHOICES):
-        shift = max(width, CHOICES) - CHOICES + choice
-        yield -(-(int((counts * (index >> shift)).sum()) + total) // 8) + -(-total * shift // 8), shift

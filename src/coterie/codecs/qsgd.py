@@ -1,11 +1,11 @@
-"""QSGD (Alistarh et al. 2017): numbers are rounded to a few levels, up or down by chance, so that the mean is right.
+"""QSGD (Alistarh et al. 2017): rounds numbers to a few levels, up or down at random, without bias.
 
 In each bucket of numbers the largest absolute value m sets the scale: x is rounded to one of the levels 0, m/s, 2m/s,
 ..., m, with s = 2^(bits-1) - 1, and keeps its sign. It is rounded up with the probability that makes E[x'] = x.
 
-The paper's analysis takes the 2-norm of the bucket as scale, its experiments the largest value, as we do: no number is
-ever beyond the last level, so that with as many bits the levels lie closer. m itself is always a level that is sent,
-which is how the receiver finds it again. A bucket whose levels would be too small for normal numbers is sent as zeros.
+The paper's analysis takes the 2-norm of the bucket as scale, its experiments the largest value, as we do: no number
+exceeds the last level, so that the same number of bits gives finer levels. m itself is always among the levels sent,
+and so the scale can be computed from what `reduce` returned. A bucket whose levels would be denormal is sent as zeros.
 """
 
 from typing import Any, ClassVar
@@ -15,19 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.codecs.base import UNFIT, Codec, bits_of, by_rows, host_bits, seal
-from coterie.codecs.bits import Broken, Reader, pack, unpack
-from coterie.codecs.places import (
-    gamma_bytes,
-    gamma_bytes_on_host,
-    pack_gamma,
-    pack_places,
-    places_bytes,
-    places_bytes_on_host,
-    unpack_gamma,
-    unpack_places,
-    whole_bytes,
-)
+from coterie.codecs.base import Codec, by_rows, if_fits, seal
+from coterie.codecs.bits import Broken, Reader, array_module, bits_of, pack, total, unpack, whole_bytes
+from coterie.codecs.places import gamma_bytes, pack_gamma, pack_places, places_bytes, unpack_gamma, unpack_places
 from coterie.spec import param
 from coterie.traced import traced
 
@@ -35,19 +25,19 @@ __all__ = ["QSGD"]
 
 
 # Layout 1: scale of each bucket | sign and level of each number in `bits` bits (the sign is the highest).
-# Layout 2: scale of each bucket | places of what is not zero (`places.py`) | signs, a bit each | levels in Elias gamma
-# code (no section with 2 bits, where the level is 1). It is the paper's code, and shorter where most numbers are zero.
+# Layout 2: scale of each bucket | places of the nonzero numbers (`places.py`) | signs, a bit each | levels in Elias
+# gamma code (absent with 2 bits, where the level is 1). The code of the paper, shorter where most numbers are zero.
 
 
 @traced
 class QSGD(Codec):
-    """Stochastic rounding to a few levels; right on average."""
+    """Stochastic rounding to a few levels; unbiased."""
 
     name: ClassVar[str] = "qsgd"
 
-    bits: int = param(4, "bits of a number, one of them its sign", at_least=2, at_most=8)
+    bits: int = param(4, "bits per number, including its sign", at_least=2, at_most=8)
     bucket: int = param(512, "numbers that share a scale", at_least=1)
-    feedback: bool = param(False, "add what was not sent to the next message (error feedback)")
+    feedback: bool = param(False, "add the error of a message to the next one (error feedback)")
 
     @property
     def levels(self) -> int:
@@ -55,11 +45,11 @@ class QSGD(Codec):
         return 2 ** (self.bits - 1) - 1
 
     def settings(self) -> tuple[int, ...]:
-        """Both ends must agree on them."""
+        """Return the settings on which both ends must agree."""
         return self.bits, self.bucket
 
     def reduce(self, x: jax.Array, keys: jax.Array) -> jax.Array:
-        """Round up or down by chance."""
+        """Round up or down at random."""
         return by_rows(self._rounded, x, keys)
 
     def _rounded(self, x: jax.Array, key: jax.Array) -> jax.Array:
@@ -77,28 +67,18 @@ class QSGD(Codec):
         value = jnp.where(known | jnp.isnan(largest), self._value(level, largest, jnp), 0)
         return seal(jnp.where((x < 0) & (value > 0), -value, value).reshape(-1)[:size])
 
-    def sizes(self, x: jax.Array) -> list:
-        """With all numbers, and with those that are not zero."""
-        level, scale, fit = self._taken_apart(x, jnp)
+    def sizes(self, x: Any) -> list:
+        """All numbers, or only the nonzero ones."""
+        level, scale, fit = self._decomposed(x)
         sent, scales = level > 0, np.uint32(scale.size * x.dtype.itemsize)
         levels = gamma_bytes(level, sent) if self.levels > 1 else 0
-        dense = scales + np.uint32(-(-x.size * self.bits // 8))
-        sparse = scales + places_bytes(sent) + whole_bytes(jnp.sum(sent, dtype=jnp.uint32)) + levels
-        return [jnp.where(fit, dense, UNFIT), jnp.where(fit, sparse, UNFIT)]
-
-    def sizes_on_host(self, x: np.ndarray) -> list[int]:
-        """As `sizes`."""
-        level, scale, fit = self._taken_apart(x, np)
-        if not fit:
-            return [int(UNFIT), int(UNFIT)]
-        places, scales = np.flatnonzero(level), scale.nbytes
-        levels = gamma_bytes_on_host(level[places]) if self.levels > 1 else 0
-        sparse = scales + places_bytes_on_host(places, len(x)) + -(-len(places) // 8) + levels
-        return [scales + -(-len(x) * self.bits // 8), sparse]
+        dense = scales + np.uint32(whole_bytes(x.size * self.bits))
+        sparse = scales + places_bytes(sent) + whole_bytes(total(sent)) + levels
+        return [if_fits(fit, dense), if_fits(fit, sparse)]
 
     def write(self, layout: int, x: np.ndarray) -> bytes:
         """Scales, signs and levels."""
-        level, scale, _ = self._taken_apart(x, np)
+        level, scale, _ = self._decomposed(x)
         scales = scale.astype(x.dtype.newbyteorder("<")).tobytes()
         if layout == 1:
             return scales + pack(level | ((x < 0).astype(np.uint32) << (self.bits - 1)), self.bits)
@@ -107,7 +87,7 @@ class QSGD(Codec):
         return scales + pack_places(places, len(x)) + pack(x[places] < 0, 1) + levels
 
     def read(self, layout: int, reader: Reader, count: int, dtype: np.dtype) -> np.ndarray:
-        """Put the numbers together."""
+        """Multiply levels and scales."""
         scale = reader.values(-(-count // self.bucket), dtype)
         level, negative = np.zeros(count, np.int64), np.zeros(count, bool)
         if layout == 1:
@@ -125,11 +105,11 @@ class QSGD(Codec):
         value = self._value(self._buckets(level.astype(dtype), np), largest, np).reshape(-1)[:count]
         return np.where(negative, -value, value)
 
-    def _taken_apart(self, x: Any, xp: Any) -> tuple[Any, Any, Any]:
-        """Return level `[d]` and scale `[buckets]` of what `reduce` returned, and whether it did return it."""
-        bits = bits_of(x) if xp is jnp else host_bits(x)
+    def _decomposed(self, x: Any) -> tuple[Any, Any, Any]:
+        """Return level `[d]` and scale `[buckets]` of a vector from `reduce`, and whether it can be one."""
+        xp, bits = array_module(x), bits_of(x)
         magnitude = self._buckets(xp.abs(x), xp)
-        # The largest is found by its bits: a processor may take denormal numbers for zero.
+        # The largest by its bits: a processor may treat denormal numbers as zero.
         highest = xp.max(self._buckets(bits & ~_sign(bits.dtype), xp), axis=1, keepdims=True)
         largest = lax.bitcast_convert_type(highest, x.dtype) if xp is jnp else highest.view(x.dtype)
         known = (highest == 0) | ((largest >= self._smallest(x.dtype)) & xp.isfinite(largest))
@@ -137,15 +117,14 @@ class QSGD(Codec):
         level = xp.rint(self._position(xp.where(known, magnitude, 0), scale, xp))
         value = self._value(level, scale, xp)
         level, value = (a.reshape(-1)[: x.size] for a in (level, value))
-        made = bits_of(value) if xp is jnp else host_bits(value)
-        fit = xp.all(known) & xp.all(xp.where(level > 0, made == (bits & ~_sign(bits.dtype)), bits == 0))
+        fit = xp.all(known) & xp.all(xp.where(level > 0, bits_of(value) == (bits & ~_sign(bits.dtype)), bits == 0))
         return level.astype(np.uint32), xp.where(highest > 0, largest, 0).reshape(-1), fit
 
     def _position(self, magnitude: Any, largest: Any, xp: Any) -> Any:
         """Return where numbers lie between the levels, from 0 to `levels`.
 
-        A compiler may divide by multiplying with the inverse, or not, as the code around it suggests; so we say it
-        ourselves. The inverse of a huge number would be denormal: huge numbers are made smaller first, exactly.
+        A compiler may divide by multiplying with the inverse, or not, depending on the surrounding code, so the inverse
+        is explicit. That of a huge number would be denormal: huge numbers are scaled down first, which is exact.
         """
         shrink = xp.where(largest > 2.0**64, 2.0**-64, 1).astype(largest.dtype)
         inverse = 1 / (self._step(largest, xp) * shrink)
@@ -162,16 +141,16 @@ class QSGD(Codec):
         return seal(step) if xp is jnp else step
 
     def _smallest(self, dtype: Any) -> float:
-        """Return the smallest scale: below it levels would be denormal, which some processors take for zero."""
+        """Return the smallest scale: below it levels would be denormal, which some processors treat as zero."""
         return 2 * self.levels * float(np.finfo(dtype).tiny)
 
     def _buckets(self, x: Any, xp: Any) -> Any:
-        """Return `[d]` as `[buckets, bucket]`, filled up with zeros."""
+        """Return `[d]` as `[buckets, bucket]`, padded with zeros."""
         bucket = min(self.bucket, x.size)
         count = -(-x.size // bucket)
         return xp.pad(x, (0, count * bucket - x.size)).reshape(count, bucket)
 
 
 def _sign(dtype: Any) -> Any:
-    """Return the highest bit of an unsigned type, which is the sign of a floating number."""
+    """Return the highest bit of an unsigned type, which is the sign of a floating-point number."""
     return np.dtype(dtype).type(1 << (8 * np.dtype(dtype).itemsize - 1))

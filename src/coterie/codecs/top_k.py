@@ -1,39 +1,39 @@
-"""Top-k: only the largest numbers are sent, where they are and what they are; the others wait until they have grown.
+"""Top-k: sends only the largest numbers and their positions.
 
-What was not sent is remembered and added to the next message (error feedback: Stich, Cordonnier and Jaggi 2018;
-Karimireddy et al. 2019). Without it small numbers would never arrive, and training would end beside the optimum.
+The rest is remembered and added to the next message (error feedback: Stich, Cordonnier and Jaggi 2018; Karimireddy et
+al. 2019). Without it small numbers would never be sent, and training would not converge to the optimum.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.codecs.base import UNFIT, Codec, bits_of, by_rows, host_bits
-from coterie.codecs.bits import Broken, Reader
+from coterie.codecs.base import Codec, by_rows, if_fits
+from coterie.codecs.bits import Broken, Reader, array_module, bits_of, total
 from coterie.codecs.numbers import SHORT, fit_short, pack_numbers, pack_short, shortened, unpack_short
-from coterie.codecs.places import pack_places, places_bytes, places_bytes_on_host, unpack_places
+from coterie.codecs.places import pack_places, places_bytes, unpack_places
 from coterie.spec import param
 from coterie.traced import traced
 
 __all__ = ["TopK"]
 
 
-# Layout 1: places of the numbers that are not zero (`places.py`), then these numbers.
+# Layout 1: places of the nonzero numbers (`places.py`), then these numbers.
 # Layout 2: the same with numbers of 16 bits (`numbers.py`).
 
 
 @traced
 class TopK(Codec):
-    """The largest numbers, by absolute value; of equal ones the first."""
+    """Sends the largest numbers by absolute value; of equal ones the first."""
 
     name: ClassVar[str] = "top-k"
 
-    fraction: float = param(0.01, "share of the numbers that is sent, at least one", above=0, at_most=1, static=True)
-    short: bool = param(True, "send numbers with 16 bits, to 0.2 % exact (bfloat16)")
-    feedback: bool = param(True, "add what was not sent to the next message (error feedback)")
+    fraction: float = param(0.01, "share of the numbers to send; at least one is sent", above=0, at_most=1, static=True)
+    short: bool = param(True, "send numbers as bfloat16, with an error of at most 0.2 %")
+    feedback: bool = param(True, "add the error of a message to the next one (error feedback)")
 
     def kept(self, size: int) -> int:
         """Return how many of `size` numbers are sent."""
@@ -44,28 +44,21 @@ class TopK(Codec):
         largest = by_rows(lambda row: _largest(row, self.kept(len(row))), x)
         return shortened(largest) if self.short else largest
 
-    def sizes(self, x: jax.Array) -> list:
+    def sizes(self, x: Any) -> list:
         """Places and numbers."""
         bits = bits_of(x)
         sent = bits != 0
-        places, count = places_bytes(sent), jnp.sum(sent, dtype=jnp.uint32)
-        short = jnp.where(jnp.all(fit_short(bits)), places + count * SHORT, UNFIT)
+        places, count = places_bytes(sent), total(sent)
+        short = if_fits(array_module(x).all(fit_short(bits)), places + count * SHORT)
         return [places + count * x.dtype.itemsize, short]
-
-    def sizes_on_host(self, x: np.ndarray) -> list[int]:
-        """As `sizes`."""
-        places = np.flatnonzero(host_bits(x))
-        size = places_bytes_on_host(places, len(x))
-        short = size + len(places) * SHORT if fit_short(host_bits(x)).all() else int(UNFIT)
-        return [size + len(places) * x.dtype.itemsize, short]
 
     def write(self, layout: int, x: np.ndarray) -> bytes:
         """Places and numbers."""
-        places = np.flatnonzero(host_bits(x))
+        places = np.flatnonzero(bits_of(x))
         return pack_places(places, len(x)) + (pack_numbers if layout == 1 else pack_short)(x[places])
 
     def read(self, layout: int, reader: Reader, count: int, dtype: np.dtype) -> np.ndarray:
-        """Put numbers at their places."""
+        """Put the numbers at their places."""
         if layout not in (1, 2):
             raise Broken("its layout is unknown")
         places = unpack_places(reader, count)
@@ -77,8 +70,8 @@ class TopK(Codec):
 def _largest(x: jax.Array, count: int) -> jax.Array:
     """Keep the `count` largest of `x [d]`.
 
-    Without their sign the bits of floating numbers are in the order of the numbers. So the threshold is found bit by
-    bit, from the highest, in as many passes as a number has bits: far cheaper than sorting, on a GPU too.
+    Without the sign, the bits of floating-point numbers are ordered as the numbers are. So the threshold is determined
+    bit by bit, from the highest, in as many passes as a number has bits: far cheaper than sorting, also on a GPU.
     """
     if count >= x.size:
         return x

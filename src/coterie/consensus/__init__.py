@@ -1,1 +1,1 @@
-"""Agreement without a hub, on top of the verbs: push-sum and primal-dual corrections."""
+"""Consensus without a hub, built on the verbs: push-sum and primal-dual corrections."""

@@ -1,17 +1,18 @@
-"""Push-sum: averaging and learning over directed networks whose links come and go.
+"""Push-sum: averaging and learning over directed networks with random or scheduled links.
 
-A client cannot know who hears it well enough to weigh what it receives, so the sender splits: it divides what it holds
-by one more than the number of listeners it reaches in this step, sends each one part and keeps one. This is
-z <- P z with columns of P that sum to one (P1): the total stays, but clients end with unequal shares of
-it. A number that starts at one and travels the same way, the weight, measures the share, and z / w is the average.
+On a directed network a receiver cannot weigh its messages so that the weights of every sender sum to one. So the sender
+divides: it splits its value into equal parts, one per listener that it reaches in this step and one for itself. This is
+z <- P z with columns of P that sum to one (Terashita and Hara 2023): the total is preserved, but clients end with
+unequal shares of it. The weight, a number that starts at one and is pushed in the same way, measures the share, and
+z / w is the average.
 
-What is not acknowledged stays with its sender, so that loss takes nothing from the total either. On this rest
-- `average`: the mean of everyone's values (Kempe, Dobra, Gehrke 2003);
+Parts that are not acknowledged stay with their sender, so that lost messages preserve the total, too. This gives
+- `average`: the mean of all clients' values (Kempe, Dobra and Gehrke 2003);
 - `gradient_push`: stochastic gradient push, with a bias of the order of the learning rate where clients differ;
-- `push_diging`: gradients are tracked (Nedic, Olshevsky, Shi 2017), and the bias is gone.
+- `push_diging`: gradient tracking (Nedic, Olshevsky and Shi 2017), without that bias.
 
-Every function takes the verbs (`Peers`) and trees of arrays `[C, ...]`; `network` makes the verbs for arrays of your
-own. A `gradient` is a function `(models [C, ...], step) -> gradients [C, ...]`.
+Every function takes the verbs (`Peers`) and trees of arrays `[C, ...]`; `network` makes the verbs for your own arrays.
+A `gradient` is a function `(models [C, ...], step) -> gradients [C, ...]`.
 """
 
 from collections.abc import Callable
@@ -37,9 +38,9 @@ __all__ = [
     "frequencies",
     "gradient_push",
     "gradient_step",
-    "look",
     "network",
     "nothing_seen",
+    "observe_push",
     "push_diging",
     "push_step",
     "ratio",
@@ -54,14 +55,14 @@ Gradient = Callable[[Tree, Any], Tree]
 
 
 class Mass(NamedTuple):
-    """What push-sum moves: each client's part of a total, and its weight."""
+    """Each client's share of the total, and its weight."""
 
     value: Tree  # [C, ...]
     weight: jax.Array  # [C]
 
 
 def network(graph: Graph, dtype: Any = jnp.float32) -> Unmetered:
-    """Return the verbs for clients that all live here, in id order: what this module needs for arrays of your own."""
+    """Return the verbs for clients that are all simulated here, in id order: for your own arrays."""
     require_connected(graph, "push-sum")
     tables = make_tables(graph, np.zeros(graph.neighbours.shape), dtype=np.dtype(dtype).type)
     return Unmetered(jax.tree.map(jnp.asarray, tables))
@@ -73,43 +74,43 @@ def start(peers: Peers, value: Tree) -> Mass:
 
 
 def push_step(peers: Peers, mass: Mass, to: jax.Array) -> tuple[Mass, jax.Array]:
-    """Split what each client holds over itself and those it reaches: z <- P z, w <- P w, one message a live link.
+    """Split each client's mass over itself and the listeners it reaches: z <- P z, w <- P w, one message per live link.
 
     Args:
         peers: the verbs.
-        mass: what each client holds.
-        to: `[C, L]`, whom each client tries to reach in this step, as `peers.links` draws it.
+        mass: of each client.
+        to: `[C, L]`, the listeners that each client tries to reach in this step, as `peers.links` draws them.
 
     Returns:
-        What each client holds afterwards, and `arrived [C, D]`.
+        The new mass of each client, and `arrived [C, D]`.
     """
     mass, arrived, _ = _split(peers, mass, to)
     return mass, arrived
 
 
 def _split(peers: Peers, mass: Mass, to: jax.Array) -> tuple[Mass, jax.Array, jax.Array]:
-    """Do a `push_step`; returns also which messages were acknowledged, `[C, L]`."""
+    """Do a `push_step`; also returns which messages were acknowledged, `[C, L]`."""
     to = to & peers.tables.listening
     parts = 1 + to.sum(1)
-    share = jax.tree.map(lambda a: a / _column(parts, a), mass)
-    told = peers.squeeze(share)
-    received, arrived, acked = peers.push(told, to)
+    share = _divided(mass, parts)
+    encoded = peers.squeeze(share)
+    received, arrived, acked = peers.push(encoded, to)
     kept = 1 + (to & ~acked).sum(1)
-    # A product that is added to something: sealed, so that its last bit does not depend on where clients live.
-    own = peers.seal(jax.tree.map(lambda a: _column(kept, a) * a, share))
-    if told.vector is not None:  # what a codec took off the parts that arrived stays here, too
-        taken, reached = tree.minus(share, told.value), (to & acked).sum(1)
-        own = tree.plus(own, peers.seal(jax.tree.map(lambda a: _column(reached, a) * a, taken)))
+    # Products before a sum are sealed, so that their last bit does not depend on where clients live.
+    own = peers.seal(tree.times(kept, share))
+    if encoded.vector is not None:  # the codec's error in the parts that arrived stays here, too
+        error, reached = tree.minus(share, encoded.value), (to & acked).sum(1)
+        own = tree.plus(own, peers.seal(tree.times(reached, error)))
     return tree.plus(own, received), arrived, to & acked
 
 
 def ratio(mass: Mass) -> Tree:
     """Return each client's estimate of the average, value / weight."""
-    return jax.tree.map(lambda a: a / _column(mass.weight, a), mass.value)
+    return _divided(mass.value, mass.weight)
 
 
 def average(peers: Peers, x: Tree, key: jax.Array, steps: int) -> Tree:
-    """Average everyone's `x [C, ...]` by so many steps of push-sum; the error shrinks geometrically."""
+    """Average `x [C, ...]` over all clients by `steps` steps of push-sum; the error shrinks geometrically."""
 
     def step(t: Any, mass: Mass) -> Mass:
         return push_step(peers, mass, _links(peers, key, t))[0]
@@ -117,37 +118,37 @@ def average(peers: Peers, x: Tree, key: jax.Array, steps: int) -> Tree:
     return ratio(peers.loop(steps, step, start(peers, x)))
 
 
-# -- what a client sees of the network ------------------------------------------------------------------------------
+# -- what a client observes of the network --------------------------------------------------------------------------
 
 
 class Frequencies(NamedTuple):
-    """Means over the steps so far: what a client can know of the network without being told."""
+    """Means over the steps so far, which a client can observe without extra messages."""
 
-    sent: jax.Array  # [C, L] the part of what it holds that went to each listener: an estimate of E[p_{i->j}]
-    kept: jax.Array  # [C] the part it kept: of E[p_{i->i}]
-    heard: jax.Array  # [C, D] how often each neighbour's message arrived: of the probability of that link
-    weight: jax.Array  # [C] its weight: of w*, the Perron vector of E[P]
+    sent: jax.Array  # [C, L] the share of its mass that went to each listener: estimates E[p_{i->j}]
+    kept: jax.Array  # [C] the share it kept: estimates E[p_{i->i}]
+    heard: jax.Array  # [C, D] how often each neighbour's message arrived: estimates the probability of that link
+    weight: jax.Array  # [C] its weight: estimates w*, the Perron vector of E[P]
 
 
 class Seen(NamedTuple):
-    """Sums over steps, from which `frequencies` makes means."""
+    """Sums over steps, of which `frequencies` returns the means."""
 
     total: Frequencies
     steps: jax.Array  # [C]
 
 
 def nothing_seen(peers: Peers) -> Seen:
-    """Begin to look."""
+    """Return sums over no steps."""
     (here, slots), (_, places), dtype = peers.present.shape, peers.tables.listening.shape, peers.weights.dtype
     total = Frequencies(*(jnp.zeros(shape, dtype) for shape in ((here, places), here, (here, slots), here)))
     return Seen(total, jnp.zeros(here, dtype))
 
 
-def look(peers: Peers, seen: Seen, mass: Mass, to: jax.Array) -> tuple[Mass, Seen]:
-    """Do a `push_step` and count what came of it."""
+def observe_push(peers: Peers, seen: Seen, mass: Mass, to: jax.Array) -> tuple[Mass, Seen]:
+    """Do a `push_step` and add what each client observes of it to the sums."""
     mass, arrived, acked = _split(peers, mass, to)
     parts = 1 + (to & peers.tables.listening).sum(1)
-    sent = acked / _column(parts, seen.total.sent)
+    sent = acked / tree.column(parts, seen.total.sent).astype(seen.total.sent.dtype)
     kept = (parts - acked.sum(1)) / parts
     new = Frequencies(sent, kept, arrived, mass.weight)
     total = jax.tree.map(lambda old, one: old + one.astype(old.dtype), seen.total, new)
@@ -155,9 +156,8 @@ def look(peers: Peers, seen: Seen, mass: Mass, to: jax.Array) -> tuple[Mass, See
 
 
 def frequencies(seen: Seen) -> Frequencies:
-    """Return the means over the steps so far; they tend to `networks.expected_weights` and its Perron vector."""
-    steps = jnp.maximum(seen.steps, 1)
-    return jax.tree.map(lambda a: a / _column(steps, a), seen.total)
+    """Return the means over the steps so far; they tend to `directed.expected_weights` and its Perron vector."""
+    return _divided(seen.total, jnp.maximum(seen.steps, 1))
 
 
 # -- stochastic gradient push ---------------------------------------------------------------------------------------
@@ -166,17 +166,17 @@ def frequencies(seen: Seen) -> Frequencies:
 def gradient_step(
     peers: Peers, mass: Mass, move: Callable[[Tree], Tree], to: jax.Array, order: Order
 ) -> tuple[Mass, Tree]:
-    """Do one step of stochastic gradient push; `move(models)` returns - lr g(models), or what local training did.
+    """Do one step of stochastic gradient push; `move(models)` returns -lr g(models), or the change by local training.
 
     Orders, with x = z / w:
         before   z <- P (z - lr g(x)), w <- P w                     (Assran et al. 2019, Algorithm 1)
         after    z <- P z, w <- P w, z <- z - lr g(z / w)           (Nedic and Olshevsky 2016)
-        authors  z <- P z - lr g(x), w <- P w                       (what P1's program runs; less stable)
-    "before" and "after" are one sequence, seen half a step apart: "after" must return z / w *between* its two halves,
-    since after the second one clients disagree by their own gradients.
+        authors  z <- P z - lr g(x), w <- P w                       (the program of Terashita and Hara; less stable)
+    "before" and "after" are the same sequence, shifted by half a step: "after" must return z / w *between* its two
+    halves, since after the second one clients differ by their own gradients.
 
     Returns:
-        What each client holds afterwards, and its model.
+        The new mass of each client, and its model.
     """
     if order == "before":
         mass, _ = push_step(peers, Mass(tree.plus(mass.value, move(ratio(mass))), mass.weight), to)
@@ -200,15 +200,15 @@ def gradient_push(
     steps: int,
     order: Order = "before",
 ) -> Tree:
-    """Minimise the sum of everyone's losses by stochastic gradient push.
+    """Minimise the sum of all clients' losses by stochastic gradient push.
 
     Args:
         peers: the verbs.
-        x: where each client starts, `[C, ...]`.
-        gradient: `(models, step) -> gradients`, each client's own.
+        x: each client's start, `[C, ...]`.
+        gradient: `(models, step) -> gradients`, of each client's own loss.
         lr: the learning rate, or a function of the step.
-        key: from which links are drawn.
-        steps: how many; one message a live link each.
+        key: of the random links.
+        steps: number of steps, each with one message per live link.
         order: see `gradient_step`.
 
     Returns:
@@ -227,7 +227,7 @@ def gradient_push(
 
 
 class Tracking(NamedTuple):
-    """What push-DIGing carries: u and w, the model u / w, the tracked mean gradient y and the client's own."""
+    """The state of push-DIGing: u and w, the model u / w, the tracked mean gradient y and the client's own gradient."""
 
     mass: Mass
     model: Tree
@@ -236,13 +236,13 @@ class Tracking(NamedTuple):
 
 
 def tracking_start(peers: Peers, x: Tree, gradient: Gradient) -> Tracking:
-    """Begin at `x [C, ...]`: every client's y is its own gradient."""
+    """Start at `x [C, ...]`: every client's y is its own gradient."""
     own = gradient(x, 0)
     return Tracking(start(peers, x), x, own, own)
 
 
 def tracking_step(peers: Peers, state: Tracking, gradient: Gradient, lr: Any, to: jax.Array, step: Any) -> Tracking:
-    """Do one step: u <- P (u - lr y), w <- P w, x <- u / w, y <- P y + g(x) - g(x before); one message a live link."""
+    """Do one step: u <- P (u - lr y), w <- P w, x <- u / w, y <- P y + g(x) - g(old x); one message per live link."""
     down = tree.minus(state.mass.value, peers.seal(tree.scale(lr, state.mean_gradient)))
     ((value, mean_gradient), weight), _ = push_step(peers, Mass((down, state.mean_gradient), state.mass.weight), to)
     mass = Mass(value, weight)
@@ -253,9 +253,9 @@ def tracking_step(peers: Peers, state: Tracking, gradient: Gradient, lr: Any, to
 
 
 def push_diging(peers: Peers, x: Tree, gradient: Gradient, lr: float, key: jax.Array, steps: int) -> Tree:
-    """Minimise the sum of everyone's losses exactly, also where clients differ; `gradient` must not be random.
+    """Minimise the sum of all clients' losses exactly, also where clients differ; `gradient` must not be random.
 
-    The arguments are those of `gradient_push`; each message holds two models and a weight.
+    The arguments are those of `gradient_push`; each message contains two models and a weight.
     """
 
     def step(t: Any, state: Tracking) -> Tracking:
@@ -268,6 +268,6 @@ def _links(peers: Peers, key: jax.Array, step: Any) -> jax.Array:
     return peers.links(jax.random.fold_in(key, step), step)
 
 
-def _column(values: jax.Array, like: jax.Array) -> jax.Array:
-    """Reshape `[C]` so that it multiplies `like [C, ...]`, in its type."""
-    return values.reshape(values.shape + (1,) * (like.ndim - values.ndim)).astype(like.dtype)
+def _divided(x: Tree, divisor: jax.Array) -> Tree:
+    """Divide each client's part of `x [C, ...]` by its `divisor [C]`, in the type of x."""
+    return jax.tree.map(lambda a: a / tree.column(divisor, a).astype(a.dtype), x)

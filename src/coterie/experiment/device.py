@@ -32,7 +32,9 @@ def choose_device(name: str = "auto", *, preallocate: bool = False, cores: int |
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "true" if preallocate else "false")
     import jax
 
-    cores = cores or _cores()
+    from coterie.numerics import host
+
+    cores = cores or host.cores()
     with contextlib.suppress(RuntimeError):  # JAX was used before us: the number of CPU devices is what it is
         jax.config.update("jax_num_cpu_devices", cores)
     _keep_compiled_programs(jax)
@@ -63,10 +65,6 @@ def _gpus(jax: Any) -> list:
 
 def _are(count: int) -> str:
     return "is 1 GPU" if count == 1 else f"are {count} GPUs"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu_name() -> str:

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.lax import Precision
 
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
@@ -31,8 +30,6 @@ from coterie.peers.base import Peers, blend
 from coterie.traced import is_off
 
 __all__ = ["CGA"]
-
-HIGHEST = Precision.HIGHEST  # signs of products decide: they must not be rounded to TF32
 
 
 class State(NamedTuple):
@@ -99,11 +96,11 @@ class CGA(LocalSGD, Method):
         G = [a.reshape(slots, g.size) for a, g in zip(jax.tree.leaves(rows), leaves, strict=True)]  # one for each leaf
         heard = arrived & jnp.isfinite(sum((a * a).sum(1) for a in G))
         G = [jnp.where(heard[:, None], a, 0) for a in G]
-        Q = functools.reduce(jnp.add, [jnp.matmul(a, a.T, precision=HIGHEST) for a in G])
-        products = [jnp.matmul(a, g.reshape(-1), precision=HIGHEST) for a, g in zip(G, leaves, strict=True)]
+        Q = functools.reduce(jnp.add, [tree.product(a, a.T) for a in G])
+        products = [tree.product(a, g.reshape(-1)) for a, g in zip(G, leaves, strict=True)]
         c = functools.reduce(jnp.add, products)
         u = nonnegative_qp(Q, c, heard)
-        moved = [g + jnp.matmul(u, a, precision=HIGHEST).reshape(g.shape) for a, g in zip(G, leaves, strict=True)]
+        moved = [g + tree.product(u, a).reshape(g.shape) for a, g in zip(G, leaves, strict=True)]
         return jax.tree.unflatten(structure, moved), u  # g + G^T u
 
     def models(self, state: State) -> Variables:

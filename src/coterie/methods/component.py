@@ -30,7 +30,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
@@ -41,7 +40,7 @@ from coterie.methods.shared.personal import last_layer
 from coterie.numerics import tree
 from coterie.numerics.lasso.admm import Warm, admm, start
 from coterie.numerics.lasso.edges import edge_step, edge_value, momentum
-from coterie.numerics.lasso.incidence import Problem
+from coterie.numerics.lasso.incidence import Incidence
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
 from coterie.traced import changed, is_off
@@ -59,7 +58,7 @@ class Hub(NamedTuple):
     shared: Tree  # [1, ...]
     personal: jax.Array  # [K, d2]
     neighbours: jax.Array  # [K, D]
-    problem: Problem
+    problem: Incidence
     warm: Warm
 
 
@@ -138,7 +137,7 @@ class TiedComponent(LocalSGD, Method):
         """Give every client the same fresh model, and tell the hub who is tied to whom."""
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         shared, personal = self._parts(task, variables.params)
-        rows, _ = flat(personal)
+        rows, _ = tree.flat(personal)
         if self.form == "peers":
             duals = jnp.zeros((*peers.present.shape, rows.shape[1]), rows.dtype)
             return State(variables, peers.present, duals)
@@ -178,14 +177,14 @@ class TiedComponent(LocalSGD, Method):
         before = self._parts(task, state.variables.params)
         moved = self._parts(task, after)
         change = tree.minus(moved, before)
-        _, join = flat(before[1])
+        _, join = tree.flat(before[1])
 
         def solve(change: tuple, arrived: jax.Array, hub: Hub) -> tuple:
             heard = jnp.maximum(arrived.sum(), 1)
             shared = jax.tree.map(
                 lambda x, c: x + c.sum(0, keepdims=True) / heard.astype(c.dtype), hub.shared, change[0]
             )
-            goal = hub.personal + flat(change[1])[0]  # U = Z - lr G
+            goal = hub.personal + tree.flat(change[1])[0]  # U = Z - lr G
             stop = (self.iterations or AT_SERVER, self.tolerance)
             found = admm(hub.problem, goal, self.lam, self._step(), self.p, hub.warm, *stop)
             count = hub.personal.shape[0]
@@ -201,7 +200,7 @@ class TiedComponent(LocalSGD, Method):
         """Mix what is shared with the neighbours; find the proximal operator by steps on its dual."""
         shared, personal = self._parts(task, after)
         shared = blend(peers, shared, peers.weights) if jax.tree.leaves(shared) else shared
-        goal, join = flat(personal)  # U
+        goal, join = tree.flat(personal)  # U
         eta, slots = self._step(), peers.present.shape[1]
 
         def copies(x: jax.Array) -> jax.Array:
@@ -255,7 +254,7 @@ class Component(TiedComponent):
         return split
 
 
-def problem_of(neighbours: jax.Array, strength: jax.Array) -> Problem:
+def problem_of(neighbours: jax.Array, strength: jax.Array) -> Incidence:
     """Make the network lasso's problem of everyone's neighbours and ties `[K, D]` (0: no neighbour), in a program.
 
     An edge is listed by its lower end. There are at most K D / 2 of them; places that are left over join a client to
@@ -272,18 +271,4 @@ def problem_of(neighbours: jax.Array, strength: jax.Array) -> Problem:
     sign = jnp.where(present, jnp.where(own < neighbours, 1, -1), 0).astype(strength.dtype)
     table = jnp.where(present, table, 0).astype(jnp.int32)
     weight = jnp.where(real, strength.reshape(-1)[chosen], 0)
-    return Problem(edges, weight, present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))
-
-
-def flat(x: Tree) -> tuple[jax.Array, Any]:
-    """Return `x [C, ...]` as one matrix `[C, d]`, and the way back."""
-    leaves, structure = jax.tree.flatten(x)
-    shapes = [a.shape[1:] for a in leaves]
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    matrix = jnp.concatenate([a.reshape(a.shape[0], -1) for a in leaves], axis=1)
-
-    def join(matrix: jax.Array) -> Tree:
-        parts = jnp.split(matrix, ends[:-1], axis=1)
-        return jax.tree.unflatten(structure, [p.reshape(len(p), *s) for p, s in zip(parts, shapes, strict=True)])
-
-    return matrix, join
+    return Incidence(edges, weight, present.sum(1), table, sign, jnp.arange(clients, dtype=jnp.int32))

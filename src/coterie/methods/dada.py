@@ -126,4 +126,4 @@ def _repeat(value: jax.Array, peers: Peers) -> jax.Array:
 
 
 def _inverse(x: jax.Array) -> jax.Array:
-    return jnp.where(x > 0, 1 / jnp.where(x > 0, x, 1), 0)
+    return jnp.where(x > 0, 1 / tree.divisor(x), 0)

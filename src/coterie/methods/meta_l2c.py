@@ -23,7 +23,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, method
-from coterie.methods.shared.neighbours import dot, mean_loss
+from coterie.methods.shared.neighbours import mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param
@@ -78,8 +78,8 @@ class MetaL2C(LocalSGD, Method):
         shared = mixed if self.mixes == "models" else tree.plus(before, mixed)
 
         gradient = peers.each(slope, shared, trained.variables, clients.validation)
-        products, arrived = peers.ask(dot, gradient, message)  # g . m_j
-        own = peers.each(dot, gradient, message)
+        products, arrived = peers.ask(tree.dot, gradient, message)  # g . m_j
+        own = peers.each(tree.dot, gradient, message)
         heard = arrived & jnp.isfinite(products)
         products = jnp.concatenate([jnp.where(heard, products, own[:, None]), own[:, None]], 1)
         logits, logit_optimiser = peers.each(self._descend, state.logits, state.logit_optimiser, weights, products)

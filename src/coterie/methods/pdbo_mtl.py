@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import optax
 
 from coterie.bilevel.hypergradients import Settings, Statistics, estimate
-from coterie.consensus.pushsum import Mass, Seen, frequencies, look, nothing_seen, ratio, start
+from coterie.consensus.pushsum import Mass, Seen, frequencies, nothing_seen, observe_push, ratio, start
 from coterie.data.clients import Clients, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
@@ -153,7 +153,7 @@ class PDBOMTL(LocalSGD, Method):
             trained = peers.each(train, shared, state.weights, optimiser, clients.train, keys)
             moved = Mass(tree.plus(mass.value, tree.minus(trained.variables.params, shared)), mass.weight)
             to = peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t)
-            mass, seen = look(peers, seen, moved, to)
+            mass, seen = observe_push(peers, seen, moved, to)
             return mass, ratio(mass), trained.optimiser, seen, loss + trained.loss
 
         nothing = jnp.zeros(peers.ids.shape[0], task.dtype)

@@ -21,7 +21,6 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, method
-from coterie.methods.shared.neighbours import dot
 from coterie.numerics import tree
 from coterie.numerics.simplex import project_simplex
 from coterie.peers.base import Peers, blend
@@ -95,13 +94,13 @@ class PFedGraph(LocalSGD, Method):
 
 def cosine(a: Any, b: Any) -> jax.Array:
     """Return the cosine of the angle between two models of one client; 0 if one of them is zero."""
-    return dot(a, b) * _inverse(jnp.sqrt(dot(a, a)) * jnp.sqrt(dot(b, b)))
+    return tree.dot(a, b) * _inverse(jnp.sqrt(tree.dot(a, a)) * jnp.sqrt(tree.dot(b, b)))
 
 
 def cosine_slope(a: Any, b: Any) -> Any:
     """Return the gradient of `cosine(a, b)` in a: b / (|a| |b|) - cos a / |a|^2; 0 if one of them is zero."""
-    along = _inverse(jnp.sqrt(dot(a, a)) * jnp.sqrt(dot(b, b)))
-    against = cosine(a, b) * _inverse(dot(a, a))
+    along = _inverse(jnp.sqrt(tree.dot(a, a)) * jnp.sqrt(tree.dot(b, b)))
+    against = cosine(a, b) * _inverse(tree.dot(a, a))
     return jax.tree.map(lambda u, v: along * v - against * u, a, b)
 
 

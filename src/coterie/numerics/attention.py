@@ -1,8 +1,9 @@
-"""The attention prior of SCooL: who looks alike in how it has moved, as a distribution over neighbours.
+"""The attention prior of SCooL: a distribution over neighbours by the similarity of their models' displacements.
 
-P0 sections 4.3 and D, corrected (a client is a key in every row: E0.7; its own pair has no likelihood: E0.6).
-E = embeddings `[K, E]`, scores f_ij = <e_i, e_j>, prior p_i. = softmax over the neighbours and i itself, weights
-w_i. proportional to p_i. exp(ell_i. / T).
+Li et al. 2024, sections 4.3 and D, with two corrections (docs/reference/papers.md): the gradient of an embedding counts
+the client as a key in every row, and a client's pair with itself has no likelihood. E = embeddings `[K, E]`, scores
+f_ij = <e_i, e_j>, prior p_i. = softmax over the neighbours and i itself, weights w_i. proportional to
+p_i. exp(ell_i. / T).
 """
 
 from typing import Any, NamedTuple
@@ -10,15 +11,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from coterie.numerics.tree import divisor
+
 __all__ = ["Encoder", "embed", "embedding_gradient", "posterior", "prior", "start_encoder"]
 
 
 class Encoder(NamedTuple):
-    """Two dense layers for every tensor of the model, applied to each of its rows (filters, output units)."""
+    """Two dense layers per tensor of the model, applied to each of its rows (filters, output units)."""
 
-    first: Any  # for each tensor [inputs, hidden]
+    first: Any  # [inputs, hidden] per tensor
     first_bias: Any
-    second: Any  # for each tensor [hidden, width]
+    second: Any  # [hidden, width] per tensor
     second_bias: Any
 
 
@@ -44,10 +47,10 @@ def embed(encoder: Encoder, moved: Any) -> jax.Array:
     """
     leaves = jax.tree.leaves(moved)
     squared = sum(jnp.sum(leaf * leaf) for leaf in leaves)
-    safe = jnp.sqrt(jnp.where(squared > 0, squared, 1))  # a model that has not moved has a finite slope, too
+    length = jnp.sqrt(divisor(squared))  # the derivative of a model that has not moved is finite, too
 
     def codes(leaf: jax.Array, a: jax.Array, a0: jax.Array, b: jax.Array, b0: jax.Array) -> jax.Array:
-        rows = _rows(leaf) / safe
+        rows = _rows(leaf) / length
         out = jnp.tanh(jnp.tanh(rows @ a + a0) @ b + b0)
         return out.reshape(-1) / jnp.sqrt(rows.shape[0] * len(leaves))
 
@@ -66,8 +69,8 @@ def posterior(
 ) -> tuple[jax.Array, jax.Array]:
     """Return w over the slots and for the client itself: softmax of ell / T + log p; absent slots have log p = -inf.
 
-    `own_ell = 0` is the posterior of the paper's objective (V1: one's own data are counted apart), the log-likelihood
-    of one's own data is what the authors' program uses (V2).
+    `own_ell = 0` is the posterior of the paper's objective (V1: a client's own data have a term of their own); the
+    authors' program uses the log-likelihood of the client's own data (V2).
     """
     everyone = jnp.concatenate([(own_ell / temperature + own_log_p)[:, None], ell / temperature + log_p], 1)
     weights = jax.nn.softmax(everyone, axis=1)
@@ -75,7 +78,7 @@ def posterior(
 
 
 def embedding_gradient(weights: jax.Array, p: jax.Array, embeddings: jax.Array) -> jax.Array:
-    """Return dS/dE of S = sum_ij w_ij log p_ij: (D + D^T) E with D = w - p, square matrices with diagonals (E0.7)."""
+    """Return dS/dE of S = sum_ij w_ij log p_ij: (D + D^T) E with D = w - p, square matrices with their diagonals."""
     difference = weights - p
     return (difference + difference.T) @ embeddings
 

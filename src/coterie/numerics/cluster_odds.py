@@ -1,4 +1,4 @@
-"""Known clusters: how strongly clients are tied, how often they meet, and what that costs.
+"""Known clusters: strength of the ties between clients, probabilities of communication, and their best choice.
 
 Lyu, Hanzely and Kolar 2022 minimise, over a model theta_i for each client i in its cluster j (their 2.1),
 
@@ -9,19 +9,20 @@ thb = the mean over clusters weighted by a_j Gamma_j. That is the minimum over w
 
     sum_i [ f_i(theta_i) + gamma/2 |theta_i - w_j|^2 ] + lambda/2 sum_j |w_j - wbar|^2.
 
-An iteration is one of three: all clusters meet (a *global* iteration, probability p_0), else each cluster by its own
-coin meets alone (a *cluster* iteration, p_j) or its clients take a local step. The part tau_j of the tie to one's own
-cluster is dealt with when all meet. `best_p_between`, `best_p_within` and `best_tau` are the choices that need the
-fewest iterations: the paper's Corollary 3.6, in the closed form that the paper calls infeasible (with B_j = (1 - a_j)
-gamma the smallest expected smoothness is 2 C_1 + L + max_j (B_j - C_1)_+, C_1 = max_j a_j gamma; for each cluster any
-p_j between two ends will do, and the lower end is the one with fewer messages).
+With probability p_0 an iteration is *global*: all clusters are averaged. Otherwise each cluster decides at random
+whether it is averaged on its own (a *cluster* iteration, probability p_j) or its clients take a local step. The share
+tau_j of the tie to the client's own cluster is applied in global iterations. `best_p_between`, `best_p_within` and
+`best_tau` need the fewest iterations: the paper's Corollary 3.6, in the closed form that the paper calls infeasible
+(with B_j = (1 - a_j) gamma the smallest expected smoothness is 2 C_1 + L + max_j (B_j - C_1)_+, C_1 = max_j a_j gamma;
+for each cluster every p_j of an interval is optimal, and its lower end sends the fewest messages).
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+
+from coterie.numerics.tree import divisor
 
 __all__ = [
     "ClusterRounds",
@@ -30,19 +31,17 @@ __all__ = [
     "best_p_between",
     "best_p_within",
     "best_tau",
-    "cluster_rounds",
-    "expected_rounds",
     "expected_smoothness",
     "oracle",
     "pull_to_all",
     "smallest_smoothness",
 ]
 
-LOCAL, CLUSTER, GLOBAL = 0, 1, 2  # the kinds of an iteration, as one cluster sees it
+LOCAL, CLUSTER, GLOBAL = 0, 1, 2  # the kinds of an iteration, from the view of one cluster
 
 
 class Odds(NamedTuple):
-    """The coins of each client's cluster, `[C]` each: p_0, p_j and tau_j, and its a_j."""
+    """The probabilities of each client's cluster, p_0 and p_j, and its tau_j and a_j, `[C]` each."""
 
     between: Any
     within: Any
@@ -59,42 +58,42 @@ class Oracle(NamedTuple):
 
 
 def pull_to_all(cluster_tie: Any, total: Any) -> Any:
-    """Return a_j = lambda / (lambda + Gamma_j): the part of the tie that pulls to the mean of all clusters."""
+    """Return a_j = lambda / (lambda + Gamma_j): the share of the tie that pulls to the mean of all clusters."""
     return cluster_tie / (cluster_tie + total)
 
 
 def oracle(odds: Odds, tie: Any, kind: jax.Array) -> Oracle:
-    """Return the factors for an iteration of this `kind`: 2 all clusters meet, 1 this cluster alone, 0 a local step.
+    """Return the factors for an iteration of this `kind`: 2 global, 1 of this cluster, 0 a local step.
 
-    Algorithm 1, lines 7, 13 and 15. Their means over the coins are gamma a_j, gamma (1 - a_j) and 1: with these
-    factors grad_i F is met on average. What has probability 0 does not happen, and must not divide by it either.
+    Algorithm 1, lines 7, 13 and 15. Their expectations are gamma a_j, gamma (1 - a_j) and 1, so that the estimate of
+    grad_i F is unbiased. `divisor` avoids dividing by zero probabilities.
     """
     p, q, tau, a = odds
-    far = jnp.where(kind == GLOBAL, tie * a / _positive(p), 0)
-    met = tie * tau * (1 - a) / _positive(p)
-    alone = tie * (1 - tau) * (1 - a) / _positive((1 - p) * q)
-    near = jnp.where(kind == GLOBAL, met, jnp.where(kind == CLUSTER, alone, 0))
+    far = jnp.where(kind == GLOBAL, tie * a / divisor(p), 0)
+    together = tie * tau * (1 - a) / divisor(p)
+    alone = tie * (1 - tau) * (1 - a) / divisor((1 - p) * q)
+    near = jnp.where(kind == GLOBAL, together, jnp.where(kind == CLUSTER, alone, 0))
     return Oracle(far, near, jnp.where(kind == LOCAL, 1 / ((1 - p) * (1 - q)), 0))
 
 
 def expected_smoothness(p: Any, q: Any, far: Any, near: Any, smoothness: Any, tau: Any = None) -> jax.Array:
     """Return the constant of (3.3) for one cluster: `far` is C_1, `near` its B_j, `smoothness` L; None: the best tau.
 
-    The largest over clusters bounds the step size: eta <= 1 / (2 times it).
+    The largest constant of all clusters bounds the step size: eta <= 1 / (2 times it).
     """
-    meeting = 2 * near / _positive(p + 2 * (1 - p) * q)
+    within = 2 * near / divisor(p + 2 * (1 - p) * q)
     if tau is not None:
-        meeting = near * (2 * tau**2 / _positive(p) + (1 - tau) ** 2 / _positive((1 - p) * q))
-    return jnp.maximum(jnp.maximum(2 * far / _positive(p), meeting), smoothness / ((1 - p) * (1 - q)))
+        within = near * (2 * tau**2 / divisor(p) + (1 - tau) ** 2 / divisor((1 - p) * q))
+    return jnp.maximum(jnp.maximum(2 * far / divisor(p), within), smoothness / ((1 - p) * (1 - q)))
 
 
 def smallest_smoothness(p: Any, far: Any, near: Any, smoothness: Any) -> jax.Array:
-    """Return the constant of (3.3) when every p_j is chosen best for a given p_0; `near` is the largest B_j.
+    """Return the constant of (3.3) with the best p_j for a given p_0; `near` is the largest B_j.
 
     The best p_j makes 2 B / (p + 2 (1 - p) p_j) and L / ((1 - p) (1 - p_j)) equal, or is 0.
     """
-    meeting = 2 * (near + smoothness) / (2 - p)
-    return jnp.maximum(jnp.maximum(2 * far / _positive(p), meeting), smoothness / (1 - p))
+    within = 2 * (near + smoothness) / (2 - p)
+    return jnp.maximum(jnp.maximum(2 * far / divisor(p), within), smoothness / (1 - p))
 
 
 def best_p_between(far: Any, near: Any, smoothness: Any) -> jax.Array:
@@ -108,47 +107,21 @@ def best_p_within(p: Any, near: Any, constant: Any) -> jax.Array:
 
 
 def best_tau(p: Any, q: Any) -> jax.Array:
-    """Return tau_j = p_0 / (p_0 + 2 (1 - p_0) p_j); 1 where the cluster never meets alone."""
-    return jnp.where(q > 0, p / _positive(p + 2 * (1 - p) * q), 1.0)
-
-
-def _positive(value: Any) -> jax.Array:
-    """Return what may be divided by: zeros become one."""
-    return jnp.where(value > 0, value, 1.0)
+    """Return tau_j = p_0 / (p_0 + 2 (1 - p_0) p_j); 1 where there are no cluster iterations."""
+    return jnp.where(q > 0, p / divisor(p + 2 * (1 - p) * q), 1.0)
 
 
 class ClusterRounds(NamedTuple):
-    """Rounds of communication, each counted twice: all of them, and those that bring something new.
+    """Rounds of communication, counted in two ways: all of them, and those that are necessary.
 
-    Aggregations in a row can be computed from the first one where every client of a cluster is tied equally (here
-    they are): a cluster's mean does not move while it meets alone, and moves by a known amount when all meet. `between`
-    and `within` count every one; `between_runs` counts runs of global iterations, and `within_runs` cluster iterations
-    directly after a local one. (For runs of global ones clusters of unequal size must all be told every cluster's
-    mean.) The paper's Proposition 3.2 counts the latter, but of the sequence without its global iterations.
+    Consecutive aggregations can be computed from the first one where all clients of a cluster are tied equally (here
+    they are): a cluster's mean does not change in cluster iterations, and changes by a known amount in global ones.
+    `between` and `within` count all; `between_runs` counts runs of global iterations, and `within_runs` cluster
+    iterations directly after a local one. (For runs of global ones, clusters of unequal size must all receive every
+    cluster's mean.) The paper's Proposition 3.2 counts the latter, but in the sequence without global iterations.
     """
 
     between: Any
     between_runs: Any
     within: Any
     within_runs: Any
-
-
-def cluster_rounds(kinds: np.ndarray) -> ClusterRounds:
-    """Count rounds from the `kinds [T, G]` of every iteration (0 local, 1 cluster, 2 global): `[G]` each."""
-    kinds = np.asarray(kinds)
-    before = np.concatenate([np.full((1, *kinds.shape[1:]), LOCAL), kinds[:-1]])
-    met, alone = kinds == GLOBAL, kinds == CLUSTER
-    runs = (met & (before != GLOBAL)).sum(0), (alone & (before == LOCAL)).sum(0)
-    return ClusterRounds(met.sum(0), runs[0], alone.sum(0), runs[1])
-
-
-def expected_rounds(p: Any, q: Any, iterations: int) -> ClusterRounds:
-    """Return the expected counts: p_0 T, p_0 + p_0 (1 - p_0)(T - 1), (1 - p_0) p_j T, and for cluster iterations after
-    a local one (1 - p_0) p_j + (1 - p_0)^2 p_j (1 - p_j)(T - 1)."""
-    more = iterations - 1
-    return ClusterRounds(
-        p * iterations,
-        p + p * (1 - p) * more,
-        (1 - p) * q * iterations,
-        (1 - p) * q + (1 - p) ** 2 * q * (1 - q) * more,
-    )

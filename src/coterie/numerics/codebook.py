@@ -1,8 +1,8 @@
-"""Few distinct values in place of many, as well as it can be done: k-means on a line, solved exactly.
+"""A codebook of k values for a vector: k-means in one dimension, solved exactly.
 
-P2 sends k centres and an index for each element (section 2.3, step 3). In one dimension the best clusters are
-intervals, and dynamic programming finds the best of all partitions; the usual iterations may end far from it. Runs of
-equal elements count as one point with a weight: after the fused operator (`prox.fused`) there are few of them.
+Zhao et al. send k centres and an index for each element (section 2.3, step 3). In one dimension the best clusters are
+intervals, and dynamic programming finds the optimal partition; Lloyd's iterations may end far from it. Runs of equal
+elements count as one point with a weight: after the fused operator (`prox.fused`) there are few of them.
 """
 
 from typing import Any
@@ -18,19 +18,19 @@ __all__ = ["codebook", "codebook_in_program"]
 
 
 def codebook(values: Any, k: int, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return k centres, and which of them each value is replaced by, with the least sum of squared changes.
+    """Return the k centres, and the centre of each value, that minimise the sum of squared changes.
 
-    No other choice of centres has a smaller sum (up to rounding). It takes time proportional to k m log m and memory
-    to k m, where m counts the distinct values. Needs Numba: `pip install 'coterie[numba]'`.
+    Exact up to rounding. It takes time proportional to k m log m and memory proportional to k m, where m is the number
+    of distinct values. Needs Numba: `pip install 'coterie[numba]'`.
 
     Args:
         values: `[d]`, finite.
         k: how many centres, at least 1.
-        weights: `[d]`, positive; how much the change of each value counts, default 1.
+        weights: `[d]`, positive; the weight of each squared change, default 1.
 
     Returns:
-        The centres in ascending order, fewer than k if there are fewer distinct values (which they then are), of
-        values' type if that is float32 or float64; and the index of each value's centre `[d]`.
+        The centres in ascending order, in the type of `values` if that is float32 or float64 (with fewer than k
+        distinct values, these values); and the index of each value's centre `[d]`.
     """
     kernel = _kernel()
     _check_count(k)
@@ -54,31 +54,31 @@ def codebook(values: Any, k: int, weights: Any = None) -> tuple[np.ndarray, np.n
 
 
 def codebook_in_program(q: jax.Array, k: int) -> jax.Array:
-    """Return q with every value replaced by its centre, k for each row, inside a JAX program.
+    """Return q with every value replaced by its centre, with k centres per row, inside a JAX program.
 
-    One call of the host for all rows, as `prox.fused_in_program`; a row that is not finite becomes NaN.
+    One call to the host for all rows, as `prox.fused_in_program`; a row that is not finite becomes NaN.
 
     Args:
         q: `[N, d]`, or any leading axes.
-        k: how many centres a row has, at least 1.
+        k: number of centres per row, at least 1.
     """
-    kernel = _kernel()  # here and not in the call: a program cannot raise
+    kernel = _kernel()  # here, since the callback cannot raise
     _check_count(k)
     real = q.dtype if q.dtype in (jnp.float32, jnp.float64) else jnp.float32
     return in_program(lambda out, q: _replace(q, k, out, kernel), q.astype(real)).astype(q.dtype)
 
 
 def _replace(q: np.ndarray, k: int, out: np.ndarray, kernel: Any) -> None:
-    """Fill `out [..., d]` with the centres of `q [..., d]`; the cores share the rows."""
+    """Fill `out [..., d]` with the centres of `q [..., d]`; the rows are divided among the cores."""
     if q.size == 0:
         return
     size = q.shape[-1]
-    source, target, alike = q.reshape(-1, size), out.reshape(-1, size), np.zeros(0)
+    source, target, no_weights = q.reshape(-1, size), out.reshape(-1, size), np.zeros(0)
 
     def one(rows: slice) -> None:
         values = np.ascontiguousarray(source[rows], np.float64)
         centres, labels = np.empty((len(values), min(k, size))), np.empty(values.shape, np.int64)
-        kernel.cluster(values, alike, centres, labels)
+        kernel.cluster(values, no_weights, centres, labels)
         target[rows] = np.take_along_axis(centres, labels, axis=1)
 
     over_rows(lambda: one, len(source), size)

@@ -1,9 +1,9 @@
-"""How curved a client's loss is: the extreme eigenvalues of its Hessian, from products with vectors alone.
+"""The extreme eigenvalues of the Hessian of a client's loss, from Hessian-vector products.
 
 Step sizes and probabilities of methods with a theory depend on the smoothness L and the convexity mu of the losses.
-Lanczos' recurrence finds both ends of the spectrum from a few Hessian-vector products (a derivative of the gradient
-along a vector: the Hessian is never formed). For least squares that is the constant of the theory; for other losses it
-is the curvature where training starts, and a guess.
+Lanczos' recurrence finds both ends of the spectrum from a few Hessian-vector products (derivatives of the gradient
+along a vector: the Hessian is never formed). For least squares these are the constants of the theory; for other losses
+they are the curvatures where training starts, and only a guess.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 __all__ = ["extreme_curvature", "lanczos"]
 
-STEPS = 20  # products with the Hessian; both ends are then right to a few per cent at worst
+STEPS = 20  # Hessian-vector products; the error of both ends is then at most a few per cent
 
 
 def lanczos(product: Callable[[jax.Array], jax.Array], start: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
@@ -33,9 +33,9 @@ def lanczos(product: Callable[[jax.Array], jax.Array], start: jax.Array, steps: 
         image = product(vector)
         diagonal = vector @ image
         rest = image - diagonal * vector - link * before
-        rest = rest - (rest @ vector) * vector  # once more: rounding must not bring back what was taken out
+        rest = rest - (rest @ vector) * vector  # again, to remove what rounding brought back
         length = jnp.sqrt(rest @ rest)
-        # The space is exhausted when nothing new is left: what follows is rounding, and must add no eigenvalue.
+        # With no new direction left the space is exhausted: further steps are rounding noise and add no eigenvalue.
         goes_on = alive & (length > scale * 100 * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(diagonal), 1e-30))
         following = jnp.where(goes_on, rest / jnp.where(goes_on, length, 1), 0)
         return (vector, following, jnp.where(goes_on, length, 0), goes_on), (diagonal, length, alive, goes_on)
@@ -52,11 +52,11 @@ def lanczos(product: Callable[[jax.Array], jax.Array], start: jax.Array, steps: 
 def _ends(diagonal: jax.Array, link: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the extreme eigenvalues of a symmetric tridiagonal matrix by bisection; `link[i]` joins i and i + 1.
 
-    By hand, since LAPACK's solver hangs inside a program that several CPU devices share. The number of eigenvalues
-    below x is that of negative pivots of the matrix minus x (Sturm).
+    LAPACK's solver hangs inside a program that several CPU devices share. The number of eigenvalues below x is the
+    number of negative pivots of the matrix minus x (Sturm).
     """
     before = jnp.concatenate([jnp.zeros(1, link.dtype), link[:-1]])
-    reach = jnp.max(jnp.abs(diagonal) + before + link)  # Gershgorin: no eigenvalue is farther from zero
+    reach = jnp.max(jnp.abs(diagonal) + before + link)  # Gershgorin's bound on the eigenvalues
     least = jnp.finfo(diagonal.dtype).tiny ** 0.5
 
     def below(x: jax.Array) -> jax.Array:
@@ -77,14 +77,14 @@ def _ends(diagonal: jax.Array, link: jax.Array) -> tuple[jax.Array, jax.Array]:
             return jnp.where(reached, low, middle), jnp.where(reached, middle, high)
 
         low, high = lax.fori_loop(0, 64, step, (-reach - least, reach + least))
-        found = (low + high) / 2
-        return jnp.where(jnp.abs(found) <= 2 * least, 0, found)  # pivots are not told from zero any closer
+        middle = (low + high) / 2
+        return jnp.where(jnp.abs(middle) <= 2 * least, 0, middle)  # smaller pivots count as zero
 
     return halve(1), halve(diagonal.size)
 
 
 def extreme_curvature(gradient: Callable[[Any], Any], at: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the smallest and the largest curvature at a point, any pytree of parameters, of what has this gradient."""
+    """Return the smallest and the largest curvature, at a pytree of parameters, of the function with this gradient."""
     flat, build = ravel_pytree(at)
     start = jax.random.normal(key, flat.shape, flat.dtype)
 

@@ -1,8 +1,8 @@
-"""Compiled loops on the host, over the rows of an array: by Numba, on all cores, also from inside a JAX program.
+"""Compiled loops on the host over the rows of an array: by Numba, on all cores, also from inside a JAX program.
 
 Some operators are one long chain of comparisons, which neither a GPU nor XLA's loops run well. They are compiled by
-Numba and work on whole rows; a row is a client. Rows are shared out over threads of our own and not by Numba's
-`prange`: its default layer ends the process when two threads enter it at once, as two devices of one program may.
+Numba and work on whole rows, one per client. Rows are divided among threads of our own and not by Numba's `prange`: its
+default layer ends the process when two threads enter it at once, as two devices of one program may.
 """
 
 import importlib
@@ -17,9 +17,9 @@ import numpy as np
 
 from coterie.errors import CoterieError
 
-__all__ = ["compiled", "in_program", "over_rows"]
+__all__ = ["compiled", "cores", "in_program", "over_rows"]
 
-BLOCK = 1 << 16  # elements that are worth a thread of their own; fewer rows are worked on at once
+BLOCK = 1 << 16  # elements per block of rows, the unit of work of a thread
 
 
 def compiled(module: str, purpose: str) -> Any:
@@ -32,11 +32,11 @@ def compiled(module: str, purpose: str) -> Any:
 
 
 def over_rows(work: Callable[[], Callable[[slice], None]], rows: int, size: int) -> None:
-    """Work on all rows, block by block, on as many threads as there are cores.
+    """Process all rows, block by block, on as many threads as there are cores.
 
     Args:
-        work: called once by every thread that takes part, returns what is called for each block of rows; arrays that
-            a thread can use again belong between the two.
+        work: called once by every thread, returns the function that processes a block of rows; arrays that a thread
+            reuses are allocated in between.
         rows: how many there are.
         size: elements in a row.
     """
@@ -52,7 +52,7 @@ def over_rows(work: Callable[[], Callable[[slice], None]], rows: int, size: int)
                 return
             todo(block)
 
-    threads = min(len(blocks), _cores())
+    threads = min(len(blocks), cores())
     if threads <= 1:
         drain()
         return
@@ -67,10 +67,10 @@ def in_program(function: Callable[..., None], x: jax.Array, *more: jax.Array) ->
     One call for all rows that live on a device; `vmap` adds leading axes in front of all arguments. `function` gets
     NumPy arrays and must not raise.
 
-    On a CPU the arrays are the program's own memory. (`jax.pure_callback` copies them, on a thread of a pool which has
-    as many as there are devices; a program that is shared over all of them then waits for itself, and never ends.)
+    On a CPU the arrays are the program's own memory. (`jax.pure_callback` copies them on a thread pool with one thread
+    per device; a program that all devices share then waits for itself forever.)
     """
-    from jax.experimental.buffer_callback import buffer_callback  # experimental: only who needs it depends on it
+    from jax.experimental.buffer_callback import buffer_callback  # experimental, hence imported only where needed
 
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
 
@@ -90,5 +90,6 @@ def in_program(function: Callable[..., None], x: jax.Array, *more: jax.Array) ->
     )
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,14 +1,17 @@
 """The inverse of a positive definite matrix inside a compiled program, without LAPACK.
 
-LAPACK's routines hang inside a program that several CPU devices share. Blocked Gauss-Jordan elimination needs nothing
-but matrix products, and no pivoting where the matrix is positive definite.
+LAPACK's routines hang inside a program that several CPU devices share. Blocked Gauss-Jordan elimination needs only
+matrix products, and no pivoting for a positive definite matrix. (`simplex.py` has its own elimination, which solves for
+one right-hand side and divides where this one multiplies by the inverse of the pivot: their bits differ.)
 """
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["inverse", "product"]
+from coterie.numerics.tree import product
+
+__all__ = ["inverse"]
 
 BLOCK = 64  # rows eliminated at once: most of the work is then one product of [n, 64] and [64, n]
 
@@ -20,17 +23,12 @@ def inverse(A: jax.Array) -> jax.Array:
         return _eliminated(A, 1)
     padded = -(-n // BLOCK) * BLOCK
     whole = jnp.eye(padded, dtype=A.dtype).at[:n, :n].set(A)
-    found = _eliminated(whole, BLOCK)[:n, :n]
-    return (found + found.T) / 2
-
-
-def product(A: jax.Array, B: jax.Array) -> jax.Array:
-    """Multiply with all the digits of the type; GPUs would round to fewer."""
-    return jnp.matmul(A, B, precision=lax.Precision.HIGHEST)
+    inverted = _eliminated(whole, BLOCK)[:n, :n]
+    return (inverted + inverted.T) / 2
 
 
 def _eliminated(A: jax.Array, block: int) -> jax.Array:
-    """Replace A by its inverse, `block` rows after the other."""
+    """Return the inverse of A, eliminating `block` rows at a time."""
     n = A.shape[0]
 
     def eliminate(k: jax.Array, A: jax.Array) -> jax.Array:

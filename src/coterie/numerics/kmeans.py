@@ -1,6 +1,6 @@
-"""K-means inside a compiled program: how a block model finds its first guess of the blocks.
+"""K-means inside a compiled program: the first guess of a block model.
 
-scikit-learn's k-means runs on the host and so cannot stand in a jitted round; this one has fixed sizes and a fixed
+scikit-learn's k-means runs on the host and so cannot be part of a jitted round; this one has fixed sizes and a fixed
 number of iterations. Seeds are drawn as in k-means++ (Arthur and Vassilvitskii 2007).
 """
 
@@ -9,13 +9,15 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from coterie.numerics.tree import product
+
 __all__ = ["kmeans", "principal"]
 
 
 def kmeans(
     points: jax.Array, counts: Sequence[int], key: jax.Array, iterations: int = 10, restarts: int = 8
 ) -> tuple[jax.Array, jax.Array]:
-    """Cluster the rows of `points` into each of several numbers of clusters; the best of some restarts wins.
+    """Cluster the rows of `points` for each of several numbers of clusters, with the best of some restarts.
 
     A cluster that lost all its points moves to the point that is farthest from its centre.
 
@@ -23,13 +25,13 @@ def kmeans(
         points: `[K, D]`, finite.
         counts: numbers of clusters to try, `[N]`, each at most K.
         key: for the seeds; the same key gives the same clusters.
-        iterations: assignments and new centres, alternately.
-        restarts: tried side by side.
+        iterations: each assigns all points and moves all centres.
+        restarts: computed in parallel.
 
     Returns:
         The cluster of each point `[N, K]`, and the sum of squared distances to the clusters' means `[N]`.
     """
-    centred = points - points.mean(0)  # small numbers: the squared distances below are differences
+    centred = points - points.mean(0)  # so that squared distances, which are differences below, stay small
     most = max(counts)
     seeds = jax.vmap(lambda key: _seeds(centred, most, key))(jax.random.split(key, restarts))
 
@@ -48,26 +50,25 @@ def kmeans(
 def principal(points: jax.Array, rank: int, key: jax.Array, iterations: int = 8) -> jax.Array:
     """Project the rows of `points [K, D]` on their `rank` leading principal directions `[K, rank]`.
 
-    Groups of rows differ in few directions, noise in all of them: clusters are found more safely after this. Found by
-    subspace iteration, which costs a few products, where an eigendecomposition of 1,000 columns would take longer than
-    all the rest of an E-step.
+    Groups of rows differ in few directions, noise in all of them: clustering is more reliable after the projection.
+    By subspace iteration, which costs a few products; an eigendecomposition of 1,000 columns would take longer than
+    the rest of an E-step.
     """
     if rank >= min(points.shape):
         return points
     centred = points - points.mean(0)
 
     def turn(_: jax.Array, directions: jax.Array) -> jax.Array:
-        scores = jnp.matmul(centred, directions, precision="highest")
-        return jnp.linalg.qr(jnp.matmul(centred.T, scores, precision="highest"))[0]
+        return jnp.linalg.qr(product(centred.T, product(centred, directions)))[0]
 
     directions = jax.random.normal(key, (points.shape[1], rank), points.dtype)
-    return jnp.matmul(centred, jax.lax.fori_loop(0, iterations, turn, directions), precision="highest")
+    return product(centred, jax.lax.fori_loop(0, iterations, turn, directions))
 
 
 def _seeds(points: jax.Array, clusters: int, key: jax.Array) -> jax.Array:
-    """Draw one centre after the other, each point with a chance that grows with its squared distance to the last ones.
+    """Draw one centre after the other, with probability proportional to the squared distance to the nearest centre.
 
-    Once every point sits on a centre all chances are zero, and the first point is drawn again.
+    Once every point coincides with a centre all probabilities are zero, and the first point is drawn again.
     """
     noise = jax.random.gumbel(key, (clusters, points.shape[0]), points.dtype)
     first = points[noise[0].argmax()]
@@ -82,16 +83,16 @@ def _seeds(points: jax.Array, clusters: int, key: jax.Array) -> jax.Array:
 
 
 def _improve(points: jax.Array, centres: jax.Array, used: jax.Array) -> jax.Array:
-    """Give every point to its nearest centre and move each centre to the mean of its points."""
+    """Assign every point to its nearest centre and move each centre to the mean of its points."""
     squares = _squared_distances(points, centres, used)
     member = jax.nn.one_hot(squares.argmin(1), centres.shape[0], dtype=points.dtype)
     count = member.sum(0)[:, None]
-    means = jnp.matmul(member.T, points, precision="highest") / jnp.maximum(count, 1)
+    means = product(member.T, points) / jnp.maximum(count, 1)
     return jnp.where(count > 0, means, points[squares.min(1).argmax()])
 
 
 def _squared_distances(points: jax.Array, centres: jax.Array, used: jax.Array) -> jax.Array:
-    """Return them `[K, clusters]`; a cluster out of use is infinitely far."""
-    products = jnp.matmul(points, centres.T, precision="highest")
-    squares = jnp.maximum(jnp.square(points).sum(1)[:, None] - 2 * products + jnp.square(centres).sum(1), 0)
+    """Return the squared distances `[K, clusters]`; an unused cluster is infinitely far."""
+    squares = jnp.square(points).sum(1)[:, None] - 2 * product(points, centres.T) + jnp.square(centres).sum(1)
+    squares = jnp.maximum(squares, 0)
     return jnp.where(jnp.arange(centres.shape[0]) < used, squares, jnp.inf)

@@ -1,11 +1,12 @@
-"""Proximal operators: of norms, which make alike clients equal, and of the fused term, which shapes gradients.
+"""Proximal operators: of norms, which make similar clients equal, and of the fused term of gradients.
 
 The proximal operator of a convex function h at a is argmin_x h(x) + 1/2 |x - a|^2. For t times a norm it sets a short
-vector exactly to zero, which is why clients whose personal parts are alike end up with *equal* ones (P2, section 2).
+vector exactly to zero, which is why clients with similar personal parts end up with *equal* ones (Zhao et al.,
+section 2).
 
 The fused term of a gradient is sum_i |q_i - q_{i+1}| with q_{d+1} = 0: its operator makes long runs of equal elements,
-which cost few bytes. P2's Algorithm 4 approximates it by ADMM (and diverges as printed); here it is computed exactly,
-in time proportional to d, in compiled code on the host (`fused_kernel.py`).
+which cost few bytes. Algorithm 4 of Zhao et al. approximates it by ADMM (and diverges as printed); here it is computed
+exactly, in time proportional to d, in compiled code on the host (`kernels/fused.py`).
 """
 
 import math
@@ -18,7 +19,7 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.numerics.host import compiled, in_program, over_rows
 
-__all__ = ["dual_ball", "fused", "fused_in_program", "fused_kkt", "norm_prox"]
+__all__ = ["dual_ball", "fused", "fused_in_program", "norm_prox"]
 
 
 def fused(g: Any, gamma: Any) -> np.ndarray:
@@ -36,62 +37,34 @@ def fused(g: Any, gamma: Any) -> np.ndarray:
     g, gamma = _rows(g, gamma)
     q = np.empty_like(g, order="C")
     _fused(g, gamma, q, kernel)
-    if np.isnan(q[..., :1]).any():  # all elements of a row are, or none: no need to look through g
+    if np.isnan(q[..., :1]).any():  # all elements of a row are NaN, or none
         raise CoterieError("g must be finite, but has elements (or sums) that are NaN or infinite")
     return q
 
 
 def fused_in_program(g: jax.Array, gamma: Any) -> jax.Array:
-    """Return `fused(g, gamma)` inside a JAX program, by one call of the host for all clients.
+    """Return `fused(g, gamma)` inside a JAX program, by one call to the host for all clients.
 
-    What the host cannot refuse from there (a negative gamma, a row that is not finite) gives a row of NaN. Works under
-    `jit`, `scan` and `vmap`; it has no derivative. In a program that several devices share each of them calls for
-    what it has: all rows, or in a `shard_map` its own.
+    Invalid values (a negative gamma, a row that is not finite) cannot raise inside a program: they give a row of NaN.
+    Works under `jit`, `scan` and `vmap`; it has no derivative. In a program that several devices share each device
+    makes its own call: for all rows, or in a `shard_map` for its own.
 
     Args:
         g: `[N, d]`, or any leading axes.
-        gamma: `[N]`, or whatever broadcasts to g's leading axes.
+        gamma: `[N]`, or anything that broadcasts to the leading axes of g.
     """
-    kernel = _kernel()  # here and not in the call: a program cannot raise
+    kernel = _kernel()  # here, since the callback cannot raise
     real = g.dtype if g.dtype in (jnp.float32, jnp.float64) else jnp.float32
     gamma = jnp.broadcast_to(jnp.asarray(gamma, real), g.shape[:-1])
     return in_program(lambda q, g, gamma: _fused(g, gamma, q, kernel), g.astype(real), gamma).astype(g.dtype)
 
 
-def fused_kkt(g: Any, q: Any, gamma: Any) -> float:
-    """Return by how much q fails to be `fused(g, gamma)`: the largest violation of the conditions of optimality.
-
-    With the sums s_i = (g_1 - q_1) + ... + (g_i - q_i) they are |s_i| <= gamma everywhere and s_i = gamma sign(q_i -
-    q_{i+1}) wherever these differ, q_{d+1} = 0. They are met by one q only. A float32 result meets them up to the
-    rounding of its elements, which the sums add up.
-
-    Args:
-        g: `[d]` or `[N, d]`.
-        q: of the same shape; the result to be tested.
-        gamma: a number or `[N]`.
-    """
-    g, gamma = _rows(g, gamma)
-    q = np.asarray(q, np.float64)
-    if q.shape != g.shape:
-        raise CoterieError(f"q has shape {q.shape}, but must have the shape of g, {g.shape}")
-    if not (np.isfinite(g).all() and np.isfinite(q).all()):
-        raise CoterieError("g and q must be finite, but one has elements that are NaN or infinite")
-    if q.size == 0:
-        return 0.0
-    gamma = gamma[..., None]
-    sums = np.cumsum(g.astype(np.float64) - q, axis=-1)
-    jumps = -np.diff(q, axis=-1, append=0.0)
-    outside = np.abs(sums) - gamma
-    misplaced = np.where(jumps != 0, np.abs(sums - gamma * np.sign(jumps)), 0.0)
-    return float(max(outside.max(), misplaced.max(), 0.0))
-
-
 def norm_prox(a: Any, t: Any, p: Any, axis: int = -1, xp: Any = np) -> Any:
     """Return the proximal operator of t |.|_p along an axis: argmin_x t |x|_p + 1/2 |x - a|^2.
 
-    p = 1 moves every entry by t towards zero, p = 2 shortens the vector by t, p = "inf" cuts its largest entries off
-    where they have lost t together. (P2 prints one formula with the dual norm for all three; it is right for p = 2.)
-    What becomes zero is exactly zero, and entries that are cut off are exactly equal in size.
+    p = 1 moves every entry by t towards zero, p = 2 shortens the vector by t, p = "inf" clips the largest entries so
+    that they lose t in total. (Zhao et al. print one formula with the dual norm for all three; it is right for p = 2.)
+    Entries that become zero are exactly zero, and clipped entries are exactly equal in size.
 
     Args:
         a: any shape.
@@ -132,17 +105,17 @@ def dual_ball(a: Any, radius: Any, p: Any, axis: int = -1, xp: Any = np) -> Any:
 
 
 def _length(a: Any, axis: int, xp: Any) -> tuple[Any, Any]:
-    """Return |a|_2, and where it is zero; there the length is given as 1, so that neither it nor its slope is NaN."""
+    """Return |a|_2, with 1 in place of 0 so that neither it nor its derivative is NaN, and where it is 0."""
     square = xp.sum(a * a, axis=axis, keepdims=True)
     zero = square == 0
     return xp.sqrt(xp.where(zero, 1, square)), zero
 
 
 def _level(a: Any, t: Any, axis: int, xp: Any) -> Any:
-    """Return the level above which the entries of |a| hold t in all: sum_i max(|a_i| - level, 0) = t; 0 if they cannot.
+    """Return the level with sum_i max(|a_i| - level, 0) = t, or 0 if |a|_1 < t.
 
-    The k largest alone would give (their sum - t) / k, and the largest of these is the level (after Held, Wolfe and
-    Crowder 1974, who look for the k).
+    The k largest entries alone would give (their sum - t) / k, and the maximum over k is the level (after Held, Wolfe
+    and Crowder 1974, who search for the k).
     """
     if a.shape[axis] == 0:
         return xp.zeros_like(xp.sum(a, axis=axis, keepdims=True))
@@ -159,27 +132,28 @@ def _level(a: Any, t: Any, axis: int, xp: Any) -> Any:
 def _level_in_program(size: jax.Array, t: jax.Array, axis: int) -> jax.Array:
     """Return `_level` by Michelot's rule, five times as fast as XLA's sort on a CPU.
 
-    The entries above a level that is too low give a better one, still too low until it does not change: some ten times.
+    The entries above a level that is too low give a higher one, which is again at most the right one; it stops changing
+    after about ten iterations.
     """
 
-    def given(above: jax.Array, size: jax.Array, t: jax.Array) -> jax.Array:
+    def level_of(above: jax.Array, size: jax.Array, t: jax.Array) -> jax.Array:
         count = jnp.maximum(above.sum(axis, keepdims=True), 1).astype(size.dtype)
         return (jnp.where(above, size, 0).sum(axis, keepdims=True) - t) / count
 
     def raised(carry: tuple) -> tuple:
         level, _ = carry
-        new = jnp.maximum(given(entries > level, entries, amount), level)
+        new = jnp.maximum(level_of(entries > level, entries, amount), level)
         return new, jnp.any(new > level)
 
     entries, amount = jax.lax.stop_gradient((size, t))
     most = entries.max(axis, keepdims=True)
-    low = jnp.maximum(jnp.maximum(given(entries >= 0, entries, amount), most - amount), 0)
+    low = jnp.maximum(jnp.maximum(level_of(entries >= 0, entries, amount), most - amount), 0)
     level = jnp.minimum(jax.lax.while_loop(lambda carry: carry[1], raised, (low, jnp.ones((), bool)))[0], most)
-    return jnp.where(level > 0, given(size >= level, size, t), 0)  # once more: a loop has no slope
+    return jnp.where(level > 0, level_of(size >= level, size, t), 0)  # again, since a loop has no derivative
 
 
 def _checked(a: Any, t: Any, p: Any, axis: int, xp: Any, name: str) -> tuple[Any, Any, Any]:
-    """Return the arguments as arrays of one floating type, or say what is wrong with them."""
+    """Return the arguments as arrays of one floating-point type, or raise an error."""
     a = xp.asarray(a)
     a = a if xp.issubdtype(a.dtype, xp.floating) else a.astype(float)
     t = xp.asarray(t, dtype=a.dtype)
@@ -196,7 +170,7 @@ def _checked(a: Any, t: Any, p: Any, axis: int, xp: Any, name: str) -> tuple[Any
         raise CoterieError(
             f"{name} has shape {t.shape}, but must broadcast against {a.shape} with one entry along axis {axis}"
         )
-    if isinstance(t, np.ndarray) and not np.all(t >= 0):  # inside a program the values are not known yet
+    if isinstance(t, np.ndarray) and not np.all(t >= 0):  # inside a program values are unknown
         raise CoterieError(f"{name} must be at least 0")
     return a, t, p
 
@@ -206,7 +180,7 @@ def _kernel() -> Any:
 
 
 def _fused(g: np.ndarray, gamma: np.ndarray, q: np.ndarray, kernel: Any) -> None:
-    """Fill `q [..., d]` with the results for `g [..., d]` and `gamma [...]`; the cores share the rows."""
+    """Fill `q [..., d]` with the results for `g [..., d]` and `gamma [...]`; the rows are divided among the cores."""
     if g.size == 0:
         return
     size = g.shape[-1]
@@ -221,13 +195,13 @@ def _fused(g: np.ndarray, gamma: np.ndarray, q: np.ndarray, kernel: Any) -> None
 
 
 def _rows(g: Any, gamma: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return `g [d]` or `[N, d]` and gamma `[]` or `[N]`, or say what is wrong with them."""
+    """Return `g [d]` or `[N, d]`, and gamma `[]` or `[N]`, or raise an error."""
     g, gamma = np.asarray(g), np.asarray(gamma, np.float64)
     g = g if g.dtype in (np.float32, np.float64) else g.astype(np.float64)
     if g.ndim not in (1, 2):
-        raise CoterieError(f"g has shape {g.shape}, but must be [d], or [N, d] with a row for each client")
+        raise CoterieError(f"g has shape {g.shape}, but must be [d], or [N, d] with one row per client")
     if gamma.shape not in ((), g.shape[:-1]):
-        raise CoterieError(f"gamma has shape {gamma.shape}, but must be a number, or one for each of the rows of g")
+        raise CoterieError(f"gamma has shape {gamma.shape}, but must be one number, or one per row of g")
     if not np.all((gamma >= 0) & (gamma < np.inf)):
         raise CoterieError("gamma must be at least 0, and finite")
     return g, np.broadcast_to(gamma, g.shape[:-1])

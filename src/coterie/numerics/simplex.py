@@ -1,8 +1,8 @@
 """Small quadratic programs over a client's slots, solved exactly inside a compiled round.
 
-Methods that learn weights end in one of two programs: the nearest point of the simplex (weights that sum to one), or
-the best non-negative combination of the neighbours' gradients. Both are tiny, one for every client, and there are as
-many as clients, so that they are written to be batched with `jax.vmap` rather than handed to a solver one by one.
+Methods that learn weights solve one of two programs: the nearest point of the simplex (weights that sum to one), or
+the best non-negative combination of the neighbours' gradients. Both are tiny and there is one per client, so they are
+written to be batched with `jax.vmap`.
 """
 
 from typing import Any
@@ -17,18 +17,18 @@ __all__ = ["nonnegative_qp", "project_simplex"]
 def project_simplex(v: jax.Array, mask: jax.Array | None = None) -> jax.Array:
     """Return the nearest point of the probability simplex: argmin_x |x - v|^2 with x >= 0 and sum(x) = 1.
 
-    Exact, by sorting (Held, Wolfe, Crowder 1974): x = max(v - t, 0), where t is found among the partial means.
+    Exact, by sorting (Held, Wolfe and Crowder 1974): x = max(v - t, 0), where t is one of the partial means.
 
     Args:
         v: `[..., D]`.
-        mask: `[..., D]` true where an entry may be positive; default everywhere. A row without any is all zero.
+        mask: `[..., D]` true where an entry may be positive; default everywhere. A row that is all false gives zeros.
     """
     if v.shape[-1] == 0:
         return v
     mask = jnp.ones(v.shape, bool) if mask is None else mask
     top = jnp.max(jnp.where(mask, v, -jnp.inf), axis=-1, keepdims=True)
-    v = jnp.where(mask, v - jnp.where(jnp.isfinite(top), top, 0), 0)  # a shift changes nothing but the rounding
-    ordered = -jnp.sort(jnp.where(mask, -v, jnp.inf), axis=-1)  # the largest first, what is masked last
+    v = jnp.where(mask, v - jnp.where(jnp.isfinite(top), top, 0), 0)  # a shift only affects rounding
+    ordered = -jnp.sort(jnp.where(mask, -v, jnp.inf), axis=-1)  # the largest first, masked entries last
     excess = jnp.cumsum(jnp.where(jnp.isfinite(ordered), ordered, 0), axis=-1) - 1
     place = jnp.arange(1, v.shape[-1] + 1, dtype=v.dtype)
     support = jnp.sum(place * ordered > excess, axis=-1, keepdims=True)
@@ -68,12 +68,12 @@ def nonnegative_qp(Q: jax.Array, c: jax.Array, mask: jax.Array | None = None) ->
         u, active, _, count = carry
         target = solve(active)
         feasible = jnp.all(~active | (target > 0))
-        # Inside the orthant: go there, and let in the variable that promises most.
+        # Inside the orthant: move there, and let the variable with the steepest descent enter.
         slope = jnp.where(active | ~free, jnp.inf, Q @ target + c)
         enter = jnp.argmin(slope)
         done = feasible & (slope[enter] >= -tolerance)
         entered = active | ((jnp.arange(size) == enter) & ~done)
-        # Outside: go towards it as far as the first variable that becomes zero, and drop that one.
+        # Outside: move towards it until the first variable becomes zero, and drop that one.
         blocking = active & (target <= 0)
         ratio = jnp.where(blocking & (u > 0), u / jnp.where(blocking & (u > 0), u - target, 1), 0)
         step = jnp.min(jnp.where(blocking, ratio, jnp.inf))
@@ -90,9 +90,9 @@ def nonnegative_qp(Q: jax.Array, c: jax.Array, mask: jax.Array | None = None) ->
 
 
 def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
-    """Solve a small positive definite system by Gauss and Jordan's elimination, which needs no pivoting there.
+    """Solve a small positive definite system by Gauss-Jordan elimination without pivoting.
 
-    Not `jnp.linalg.solve`: a round of `cga` shared over two CPU devices never came back from it (on its own it does).
+    Not by `jnp.linalg.solve`: in a round of `cga` that two CPU devices share it never returned.
     """
 
     def eliminate(k: Any, table: jax.Array) -> jax.Array:

@@ -1,11 +1,27 @@
-"""Small operations on pytrees with the client axis first, shared by methods and the engine."""
+"""Small operations on arrays and on pytrees of arrays with the client axis first, shared by all packages."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
-__all__ = ["broadcast", "minus", "plus", "scale", "where"]
+__all__ = [
+    "broadcast",
+    "column",
+    "divisor",
+    "dot",
+    "flat",
+    "minus",
+    "plus",
+    "product",
+    "scale",
+    "seal",
+    "times",
+    "where",
+]
 
 Tree = Any
 
@@ -25,11 +41,69 @@ def scale(factor: Any, a: Tree) -> Tree:
     return jax.tree.map(lambda leaf: factor * leaf, a)
 
 
+def column(values: jax.Array, like: jax.Array) -> jax.Array:
+    """Reshape `values [C]` so that they broadcast against `like [C, ...]`."""
+    return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))
+
+
+def times(factor: jax.Array, a: Tree) -> Tree:
+    """Multiply each client's part of `a [C, ...]` by its own `factor [C]`, in the type of `a`."""
+    return jax.tree.map(lambda leaf: column(factor, leaf).astype(leaf.dtype) * leaf, a)
+
+
 def where(mask: jax.Array, a: Tree, b: Tree) -> Tree:
     """Take `a` for the clients where `mask [C]` is true and `b` for the others."""
-    return jax.tree.map(lambda u, v: jnp.where(mask.reshape(mask.shape + (1,) * (u.ndim - mask.ndim)), u, v), a, b)
+    return jax.tree.map(lambda u, v: jnp.where(column(mask, u), u, v), a, b)
 
 
 def broadcast(a: Tree, clients: int) -> Tree:
     """Give each of `clients` clients the same value."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *jnp.shape(leaf))), a)
+
+
+def flat(x: Tree) -> tuple[jax.Array, Callable[[jax.Array], Tree]]:
+    """Return `x [C, ...]` as one matrix `[C, d]`, and the function that turns `[..., d]` back into such a tree."""
+    leaves, structure = jax.tree.flatten(x)
+    shapes, dtypes = [a.shape[1:] for a in leaves], [a.dtype for a in leaves]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    common = jnp.result_type(*dtypes)
+    matrix = jnp.concatenate([a.reshape(a.shape[0], -1).astype(common) for a in leaves], axis=1)
+
+    def join(matrix: jax.Array) -> Tree:
+        parts = zip(jnp.split(matrix, ends[:-1], axis=-1), shapes, dtypes, strict=True)
+        return jax.tree.unflatten(
+            structure, [part.reshape(*matrix.shape[:-1], *shape).astype(dtype) for part, shape, dtype in parts]
+        )
+
+    return matrix, join
+
+
+def dot(a: Tree, b: Tree) -> jax.Array:
+    """Return the inner product of two trees, all leaves together, in full precision."""
+    products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
+    return jnp.asarray(sum(jax.tree.leaves(products), start=0.0))
+
+
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Multiply `a [..., n]` with `b [n, ...]` in the full precision of their type; GPUs would round to TF32."""
+    return jnp.tensordot(a, b, axes=1, precision=lax.Precision.HIGHEST)
+
+
+def divisor(x: Any) -> jax.Array:
+    """Return x where it is positive and 1 elsewhere, for divisions whose result is not used elsewhere."""
+    return jnp.where(x > 0, x, 1)
+
+
+def seal(x: Tree, zero: jax.Array) -> Tree:
+    """Add `zero` to the bits of all floating-point arrays, so that the compiler cannot fuse operations across it.
+
+    `zero` must be 0, or False, in a way that the compiler cannot know: see `Peers.seal`.
+    """
+
+    def detour(a: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            return a
+        bits = jnp.dtype(f"int{8 * a.dtype.itemsize}")
+        return lax.bitcast_convert_type(lax.bitcast_convert_type(a, bits) + zero.astype(bits), a.dtype)
+
+    return jax.tree.map(detour, x)

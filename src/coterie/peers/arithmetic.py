@@ -8,22 +8,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.codecs.frame import frame_bytes
+from coterie.numerics.tree import column, divisor, times
 
-__all__ = ["column", "fold_clients", "fold_slots", "message_bytes", "seal", "share_bytes"]
+__all__ = ["fold_clients", "fold_slots", "message_bytes", "share_bytes"]
 
 Tree = Any
-
-
-def seal(x: Tree, zero: jax.Array) -> Tree:
-    """Pass the bits of floating arrays through an integer sum with `zero`; see `Peers.seal`."""
-
-    def detour(a: jax.Array) -> jax.Array:
-        if not jnp.issubdtype(a.dtype, jnp.floating):
-            return a
-        bits = jnp.dtype(f"int{8 * a.dtype.itemsize}")
-        return lax.bitcast_convert_type(lax.bitcast_convert_type(a, bits) + zero.astype(bits), a.dtype)
-
-    return jax.tree.map(detour, x)
 
 
 def message_bytes(x: Tree, leading: int = 1) -> int:
@@ -43,9 +32,7 @@ def fold_slots(
     """Add `weights[:, k] * slot(k)`, slot after slot: the same order on every carrier makes results bit-equal."""
 
     def add(k: Any, total: Tree) -> Tree:
-        return jax.tree.map(
-            lambda t, other: t + seal(column(weights[:, k], other).astype(other.dtype) * other), total, slot(k)
-        )
+        return jax.tree.map(lambda t, other: t + seal(times(weights[:, k], other)), total, slot(k))
 
     return lax.fori_loop(0, slots, add, start) if slots else start
 
@@ -62,10 +49,4 @@ def fold_clients(
         return total, mass.at[label[k]].add(weight[k])
 
     total, mass = lax.fori_loop(0, weight.shape[0], add, (total, jnp.zeros(groups, weight.dtype)))
-    safe = jnp.where(mass > 0, mass, 1)
-    return jax.tree.map(lambda t: t / column(safe.astype(t.dtype), t), total), mass
-
-
-def column(values: jax.Array, like: jax.Array) -> jax.Array:
-    """Reshape `[C]` so that it multiplies `like [C, ...]`."""
-    return values.reshape(values.shape + (1,) * (like.ndim - values.ndim))
+    return jax.tree.map(lambda t: t / column(divisor(mass).astype(t.dtype), t), total), mass

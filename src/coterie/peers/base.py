@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.codecs.frame import HEADER
-from coterie.peers.arithmetic import column, fold_clients, fold_slots, message_bytes, share_bytes
+from coterie.numerics.tree import column, times
+from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
 from coterie.peers.here import Tree
 from coterie.peers.messages import Messages, Received
@@ -67,10 +68,7 @@ class Peers(Messages):
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
         """Sum what arrived by weight, slot after slot, and add `kept [C]` times one's own x."""
-        if kept is None:
-            start = jax.tree.map(jnp.zeros_like, x)
-        else:
-            start = self.seal(jax.tree.map(lambda a: column(kept, a).astype(a.dtype) * a, x))
+        start = jax.tree.map(jnp.zeros_like, x) if kept is None else self.seal(times(kept, x))
         return fold_slots(weights.shape[1], received.slot, weights, start, self.seal)
 
     def swap(self, x: Tree) -> tuple[Tree, jax.Array]:

@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from coterie.numerics.tree import flat
+
 __all__ = ["CallSite", "Coder", "Memory", "Mode", "Outgoing", "open_vector", "unpacked", "vector_bytes", "wrap_vector"]
 
 Tree = Any
@@ -125,18 +127,10 @@ def unpacked(x: Tree) -> tuple[jax.Array | None, list[jax.Array], Callable[[jax.
     rest = [a for a, chosen in zip(leaves, real, strict=True) if not chosen]
     if not large:
         return None, rest, lambda vector, rest: jax.tree.unflatten(structure, rest)
-    shapes, dtypes = [a.shape[1:] for a in large], [a.dtype for a in large]
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    common = jnp.result_type(*dtypes)
-    vector = jnp.concatenate([a.reshape(a.shape[0], -1).astype(common) for a in large], axis=1)
+    vector, split = flat(large)
 
     def join(vector: jax.Array, rest: list[jax.Array]) -> Tree:
-        parts = iter(jnp.split(vector, ends[:-1], axis=-1))
-        pieces = (
-            (next(parts).reshape(*vector.shape[:-1], *shape).astype(dtype))
-            for shape, dtype in zip(shapes, dtypes, strict=True)
-        )
-        others = iter(rest)
+        pieces, others = iter(split(vector)), iter(rest)
         return jax.tree.unflatten(structure, [next(pieces) if chosen else next(others) for chosen in real])
 
     return vector, rest, join

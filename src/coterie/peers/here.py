@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.peers.arithmetic import column, seal
+from coterie.numerics.tree import column, seal
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.records import Tables, Traffic, nothing_sent
 

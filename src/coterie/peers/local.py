@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from coterie.peers.arithmetic import column
+from coterie.numerics.tree import column, divisor, product
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.factory import PeersFactory
@@ -176,7 +176,7 @@ class LocalPeers(Peers):
         apart = kept is not None and received.coded
         own = jnp.zeros(self.clients, weights.dtype) if kept is None or apart else kept
         matrix = jnp.diag(own).at[jnp.arange(self.clients)[:, None], self._where].add(weights)
-        total = jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), received.rows)
+        total = jax.tree.map(lambda a: product(matrix.astype(a.dtype), a), received.rows)
         if kept is None:
             return total
         if apart:
@@ -190,8 +190,8 @@ class LocalPeers(Peers):
             return super()._averages(x, weight, label, count)
         matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, K]
         mass = matrix.sum(1)
-        matrix = matrix / jnp.where(mass > 0, mass, 1)[:, None]
-        return jax.tree.map(lambda a: _product(matrix.astype(a.dtype), a), x), mass
+        matrix = matrix / divisor(mass)[:, None]
+        return jax.tree.map(lambda a: product(matrix.astype(a.dtype), a), x), mass
 
 
 class Simulation(PeersFactory):
@@ -208,8 +208,3 @@ class Simulation(PeersFactory):
 def _masked(arrived: jax.Array, x: Tree) -> Tree:
     """Return x with zeros where nothing arrived."""
     return jax.tree.map(lambda a: jnp.where(column(arrived, a), a, jnp.zeros_like(a)), x)
-
-
-def _product(matrix: jax.Array, x: jax.Array) -> jax.Array:
-    """Multiply `[R, C]` with `x [C, ...]` in full precision: averages of models must not be rounded to TF32."""
-    return jnp.tensordot(matrix, x, axes=1, precision=lax.Precision.HIGHEST)

@@ -166,7 +166,7 @@ def start_counting(clients: int) -> Meetings:
 
 
 def count(so_far: Meetings, kind: jax.Array) -> Meetings:
-    """Count an iteration of this `kind [C]`, as `cluster_odds.cluster_rounds` does."""
+    """Count an iteration of this `kind [C]`."""
     met, alone, last = kind == GLOBAL, kind == CLUSTER, so_far.last
     news = met, met & (last != GLOBAL), alone, alone & (last == LOCAL)
     return Meetings(ClusterRounds(*(a + b for a, b in zip(so_far.rounds, news, strict=True))), kind.astype(last.dtype))

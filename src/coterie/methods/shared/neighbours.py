@@ -9,14 +9,9 @@ from jax import lax
 from coterie.data.clients import Split
 from coterie.learning.evaluate import BATCH
 from coterie.learning.task import Task, Variables
+from coterie.numerics.tree import dot
 
-__all__ = ["distance", "dot", "mean_loss"]
-
-
-def dot(a: Any, b: Any) -> jax.Array:
-    """Return the inner product of two models of one client, all leaves together."""
-    products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
-    return jnp.asarray(sum(jax.tree.leaves(products), start=0.0))
+__all__ = ["distance", "mean_loss"]
 
 
 def distance(a: Any, b: Any) -> jax.Array:

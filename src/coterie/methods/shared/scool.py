@@ -175,8 +175,7 @@ class Scool(LocalSGD, Method):
             own = peers.each(slope, shared, questions)
             others, _ = peers.ask(slope, shared, questions, weights)
             rate = self.lr / total
-            column = lambda a: rate.reshape(rate.shape + (1,) * (a.ndim - 1))  # noqa: E731
-            return jax.tree.map(lambda s, g, h: s - column(s) * (g + h), shared, own, others)
+            return jax.tree.map(lambda s, g, h: s - tree.column(rate, s) * (g + h), shared, own, others)
 
         return peers.loop(self.exact_steps, step, start)
 
@@ -219,7 +218,7 @@ def m_step(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Ar
     `[C, D]`: with no weight on the neighbours' data this is D-PSGD, `gossip-sgd` in the order "mix-and-step".
     """
     mixed, _ = peers.mix(pseudo, slots)
-    scaled = peers.seal(jax.tree.map(lambda g: own.reshape(own.shape + (1,) * (g.ndim - 1)) * g, pseudo))
+    scaled = peers.seal(jax.tree.map(lambda g: tree.column(own, g) * g, pseudo))
     moved = tree.minus(before, tree.plus(scaled, mixed))
     if coupling is None:
         return moved

@@ -114,11 +114,7 @@ def chosen(setting: Any, otherwise: jax.Array) -> jax.Array:
 def combine(peers: Peers, start: Any, *terms: tuple[jax.Array, Any]) -> Any:
     """Return start + sum of factor * value over the terms; a factor is `[C]`, a value `[C, ...]`."""
     for factor, value in terms:
-
-        def product(a: jax.Array, factor: jax.Array = factor) -> jax.Array:
-            return factor.reshape(factor.shape + (1,) * (a.ndim - 1)).astype(a.dtype) * a
-
-        start = tree.plus(start, peers.seal(jax.tree.map(product, value)))
+        start = tree.plus(start, peers.seal(tree.times(factor, value)))
     return start
 
 

@@ -1,10 +1,10 @@
-"""The mixed-membership block model: a client has a role in every pair of its own, so it may belong to several groups.
+"""The mixed-membership block model: a client has one role per pair, so that it may belong to several groups.
 
-Li, Zhou, Tian, Tao 2024, appendix F. In the pair (i, j) the sender's role is drawn from pi_i and the receiver's from
+Li et al. 2024 (SCooL), appendix F. In the pair (i, j) the sender's role is drawn from pi_i and the receiver's from
 pi_j; q(role of i) is called F_ij and q(role of j) R_ij. Self pairs and pairs that were not observed are left out, as in
-`sbm.py`; their F, R and w are 0. Unlike there alpha is identifiable, and it is learned: (48) and (77) as printed
-are not its gradient, `alpha_gradient` is. All pairs are updated side by side, and no update decreases the ELBO. Memory
-is 2 K^2 M numbers.
+`sbm.py`; their F, R and w are 0. Unlike there alpha is identifiable, and it is learned: (48) and (77) as printed are
+not its gradient, `alpha_gradient` is. All pairs are updated in parallel, and no update decreases the ELBO. Memory is
+2 K^2 M numbers.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import entr, gammaln, polygamma
 
-from coterie.errors import CoterieError
 from coterie.numerics.blocks.sbm import PSEUDO_COUNTS, SBM, Begin
 from coterie.numerics.blocks.sbm import start as start_sbm
 from coterie.numerics.blocks.terms import (
@@ -27,8 +26,8 @@ from coterie.numerics.blocks.terms import (
     mixture_terms,
     pooled_affinity,
     positive,
-    product,
 )
+from coterie.numerics.tree import product
 
 __all__ = [
     "MMSBM",
@@ -51,7 +50,7 @@ STEPS = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0)  # of the line s
 
 
 class MMSBM(NamedTuple):
-    """A mixed-membership block model: what `SBM` holds, with roles for each pair in the place of memberships."""
+    """A mixed-membership block model: as `SBM`, with the roles of every pair in place of memberships."""
 
     weights: jax.Array  # [K, K] w
     sender: jax.Array  # [K, K, M] F: role of i in the pair (i, j)
@@ -67,29 +66,15 @@ def start_mm(
     blocks: int,
     key: jax.Array,
     how: Begin = "kmeans",
-    previous: MMSBM | None = None,
     alpha: float | jax.Array = 1.0,
     affinity: Any = PRIOR,
     temperature: float | jax.Array = 1.0,
 ) -> MMSBM:
-    """Let every client play the block that `sbm.start` finds for it; or keep the roles of `previous`.
-
-    A pair that `previous` has not seen begins, on a warm start, with its clients' mean roles.
-    """
+    """Start with the same role in all pairs of a client: the block that `sbm.start` finds for it."""
     observed = evidence(ell, known)[1][..., None]
-    if how == "warm":
-        clients = ell.shape[0]
-        if previous is None or previous.gamma.shape != (clients, blocks):
-            raise CoterieError(f"previous must be a model of {clients} clients and {blocks} blocks for a warm start")
-        mean = previous.gamma / previous.gamma.sum(-1, keepdims=True)
-        fresh = previous.sender.sum(-1, keepdims=True) == 0
-        sender = observed * jnp.where(fresh, mean[:, None], previous.sender)
-        receiver = observed * jnp.where(fresh, mean[None, :], previous.receiver)
-        model = previous._replace(sender=sender, receiver=receiver)
-    else:
-        guess: SBM = start_sbm(ell, known, blocks, key, how, None, alpha, affinity, temperature)
-        sender, receiver = observed * guess.memberships[:, None], observed * guess.memberships[None, :]
-        model = update_gamma_mm(MMSBM(guess.weights, sender, receiver, guess.gamma, guess.affinity, guess.alpha))
+    guess: SBM = start_sbm(ell, known, blocks, key, how, alpha, affinity, temperature)
+    sender, receiver = observed * guess.memberships[:, None], observed * guess.memberships[None, :]
+    model = update_gamma_mm(MMSBM(guess.weights, sender, receiver, guess.gamma, guess.affinity, guess.alpha))
     return update_weights_mm(model, ell, known, temperature)
 
 
@@ -146,14 +131,14 @@ def alpha_gradient(gamma: jax.Array, alpha: jax.Array) -> jax.Array:
 
 
 def update_alpha(model: MMSBM, newton_steps: int = 5) -> MMSBM:
-    """Ascend the ELBO, which is concave in alpha, by Newton steps that are taken in log alpha and shortened as needed.
+    """Increase the ELBO, which is concave in alpha, by Newton steps in log alpha with a line search.
 
     The Hessian is K (psi'(sum alpha) - diag psi'(alpha)), so a step costs O(M). Alpha stays between 0.01 and 100.
     """
     steps = jnp.array(STEPS, model.alpha.dtype)
     target = expected_log(model.gamma).mean(0)
 
-    def bound(alpha: jax.Array) -> jax.Array:  # what the ELBO owes to alpha, a client
+    def bound(alpha: jax.Array) -> jax.Array:  # the terms of alpha in the ELBO, per client
         return gammaln(alpha.sum()) - gammaln(alpha).sum() + (alpha * target).sum()
 
     def step(_: jax.Array, alpha: jax.Array) -> jax.Array:
@@ -161,9 +146,9 @@ def update_alpha(model: MMSBM, newton_steps: int = 5) -> MMSBM:
         curvature, common = polygamma(1, alpha), polygamma(1, alpha.sum())
         rest = jnp.maximum(1 - common * (1 / curvature).sum(), 1e-6)  # 0 for a single block
         shift = common * (gradient / curvature).sum() / rest
-        way = (gradient + shift) / curvature / alpha  # of log alpha; ascends, since the Hessian is negative definite
-        way = way / jnp.maximum(1, jnp.abs(way).max() / LONGEST_STEP)
-        tried = jnp.clip(alpha * jnp.exp(steps[:, None] * way), SMALLEST_ALPHA, LARGEST_ALPHA).at[-1].set(alpha)
+        direction = (gradient + shift) / curvature / alpha  # of log alpha; ascent, as the Hessian is negative
+        direction = direction / jnp.maximum(1, jnp.abs(direction).max() / LONGEST_STEP)
+        tried = jnp.clip(alpha * jnp.exp(steps[:, None] * direction), SMALLEST_ALPHA, LARGEST_ALPHA).at[-1].set(alpha)
         return tried[jax.vmap(bound)(tried).argmax()]
 
     return model._replace(alpha=jax.lax.fori_loop(0, newton_steps, step, model.alpha))
@@ -200,10 +185,9 @@ def infer_mm(
     prior: Any = PRIOR,
     alpha: float | jax.Array = 1.0,
     begin: Begin = "kmeans",
-    previous: MMSBM | None = None,
 ) -> MMSBM:
-    """Run the whole E-step: a start (see `start_mm`), `sweeps` sweeps, and weights that fit the last of them."""
-    first = start_mm(ell, known, blocks, key, begin, previous, alpha, prior, temperature)
+    """Run the whole E-step: `start_mm`, then `sweeps` sweeps, then the weights of the last sweep."""
+    first = start_mm(ell, known, blocks, key, begin, alpha, prior, temperature)
 
     def once(_: jax.Array, model: MMSBM) -> MMSBM:
         return sweep_mm(model, ell, known, temperature, learn_affinity, learn_alpha, pseudo_counts, prior)
@@ -219,7 +203,7 @@ def elbo_mm(
     pseudo_counts: float | jax.Array = 0.0,
     prior: Any = PRIOR,
 ) -> jax.Array:
-    """Return the tempered evidence lower bound, less the terms of theta alone, with B's prior as in `sbm.elbo`."""
+    """Return the tempered evidence lower bound, as `sbm.elbo`."""
     ell, pairs = evidence(ell, known)
     w, F, R = model.weights, model.sender, model.receiver
     linked, possible = _counts(model)

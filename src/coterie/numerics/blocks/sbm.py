@@ -1,24 +1,25 @@
-"""Variational inference for a stochastic block model over clients: who should cooperate with whom, and in which groups.
+"""Variational inference for a stochastic block model over clients: which clients should cooperate, in which groups.
 
-Li, Zhou, Tian, Tao 2024, section 4.2: client i lies in a hidden block z_i ~ Categorical(pi_i), pi_i ~ Dirichlet(alpha);
-a link Y_ij ~ Bernoulli(B[z_i, z_j]) says whether j's data were drawn from i's model. Every pair (i, j) brings evidence
+Li et al. 2024 (SCooL), section 4.2: client i is in a hidden block z_i ~ Categorical(pi_i), pi_i ~ Dirichlet(alpha);
+a link Y_ij ~ Bernoulli(B[z_i, z_j]) says whether j's data were drawn from i's model. Every pair (i, j) has evidence
 ELL[i, j] = log P(D_j | theta_i) minus that of a null model. With q = prod Bernoulli(w_ij) Categorical(Omega_i)
-Dirichlet(gamma_i) all updates are closed; `w` is what a method mixes with.
+Dirichlet(gamma_i) all updates have a closed form; a method mixes with the weights `w`.
 
-What differs from the printed equations, and why:
+Differences from the printed equations, and why:
 
-- Self pairs are left out everywhere: Y_ii never meets data, and (16), (18), (22), (39) are wrong with them.
-- **A pair that was not observed drops out**, for the same reason: its Y_ij has no likelihood, so it sums to one and
-  leaves the ELBO. Evidence 0 would instead say "as good as the null model". Observed are the pairs of `known` (the
-  graph, less lost messages) whose evidence is finite: a loss that is NaN or infinite tells nothing. Others get w = 0.
-- Evidence is measured against a baseline (`centre`): raw log-likelihoods are negative for all pairs, and then (22)
-  drives B, and with it every weight, to 0. For the same reason use mean losses, not sums.
-- B is held by pseudo-counts, i.e. a Beta prior; alpha stays fixed, because only alpha / sum(alpha) is identifiable.
-- Parallel updates of Omega (Algorithm 1) may decrease the ELBO: ours are damped, and shortened where that helps.
-- Temperature T scales the entropy of the links; (16) becomes w = sigmoid(. / T), and ascends the tempered ELBO.
+- Self pairs are left out everywhere: Y_ii has no likelihood, and (16), (18), (22), (39) are wrong with them.
+- **A pair that was not observed is left out**, for the same reason: its Y_ij has no likelihood, so it sums to one and
+  leaves the ELBO. Evidence 0 would instead mean "as good as the null model". Observed are the pairs in `known` (the
+  graph without lost messages) whose evidence is finite: a loss that is NaN or infinite is no evidence. Others get
+  w = 0.
+- Evidence is relative to a baseline (`centre`): raw log-likelihoods are negative for all pairs, and then (22) drives B,
+  and with it every weight, to 0. For the same reason use mean losses, not sums.
+- B has pseudo-counts, i.e. a Beta prior; alpha stays fixed, because only alpha / sum(alpha) is identifiable.
+- Parallel updates of Omega (Algorithm 1) may decrease the ELBO: ours are damped, with a line search.
+- Temperature T scales the entropy of the links; (16) becomes w = sigmoid(. / T), and increases the tempered ELBO.
 
 Shapes: K clients, M blocks; all arrays `[K, K]`, `[K, M]` or `[M, M]`. Everything may be jitted; `blocks`, `sweeps` and
-the words are static. Results have the dtype of `ell`.
+the strings are static. Results have the dtype of `ell`.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -42,10 +43,10 @@ from coterie.numerics.blocks.terms import (
     observed,
     pooled_affinity,
     positive,
-    product,
     profiles,
 )
 from coterie.numerics.kmeans import kmeans, principal
+from coterie.numerics.tree import product
 
 __all__ = [
     "SBM",
@@ -61,22 +62,22 @@ __all__ = [
     "update_weights",
 ]
 
-Begin = Literal["kmeans", "dirichlet", "warm"]
+Begin = Literal["kmeans", "dirichlet"]
 Order = Literal["sequential", "parallel"]
 
 SOFTNESS = 0.1  # of a first guess by k-means, so that a client can still change its block
-PSEUDO_COUNTS = 20.0  # pairs that the prior on B is worth
+PSEUDO_COUNTS = 20.0  # pairs that the prior of B counts as
 MOST_COUNTS = 32
 STEPS = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0)  # of the line search in a parallel update
 
 
 class SBM(NamedTuple):
-    """A block model's variational parameters (w, Omega, gamma) and its own (B, alpha)."""
+    """The variational parameters (w, Omega, gamma) and the parameters (B, alpha) of a block model."""
 
-    weights: jax.Array  # [K, K] w: chance that i should use j's data; 0 on the diagonal and where nothing was observed
-    memberships: jax.Array  # [K, M] Omega: chance that the client lies in the block
+    weights: jax.Array  # [K, K] w: probability that i should use j's data; 0 on the diagonal and for unobserved pairs
+    memberships: jax.Array  # [K, M] Omega: probability that the client is in the block
     gamma: jax.Array  # [K, M] Dirichlet parameters of its mixture over blocks
-    affinity: jax.Array  # [M, M] B: chance of a link from block g to block h
+    affinity: jax.Array  # [M, M] B: probability of a link from block g to block h
     alpha: jax.Array  # [M] the Dirichlet prior
 
 
@@ -86,25 +87,20 @@ def start(
     blocks: int,
     key: jax.Array,
     how: Begin = "kmeans",
-    previous: SBM | None = None,
     alpha: float | jax.Array = 1.0,
     affinity: Any = PRIOR,
     temperature: float | jax.Array = 1.0,
 ) -> SBM:
-    """Guess the blocks: by k-means on the rows of (ELL + ELL^T) / 2, at random, or as they were (`previous`).
+    """Guess the blocks: by k-means on the rows of (ELL + ELL^T) / 2, or at random.
 
-    K-means tries 1, 2, .. `blocks` clusters (32 numbers at most) and keeps the guess with the largest ELBO: were there
-    more clusters than groups, the updates that follow could seldom join what k-means has split. So `blocks` is the most
-    there may be; choose it above the number of groups you expect.
-    `affinity` is B to begin with: (within, between), or a whole `[M, M]` matrix. A warm start keeps everything but w.
+    K-means tries 1, 2, .. `blocks` clusters (at most 32 of these numbers) and keeps the guess with the largest ELBO:
+    with more clusters than groups, later updates could rarely join the parts of a group. So `blocks` is the maximum;
+    choose it above the number of groups you expect. `affinity` is the initial B: (within, between), or a whole
+    `[M, M]` matrix.
     """
     clients = ell.shape[0]
     if not 1 <= blocks <= clients:
-        raise CoterieError(f"blocks must lie between 1 and the number of clients ({clients}), not {blocks}")
-    if how == "warm":
-        if previous is None or previous.memberships.shape != (clients, blocks):
-            raise CoterieError(f"previous must be a model of {clients} clients and {blocks} blocks for a warm start")
-        return update_weights(previous, ell, known, temperature)
+        raise CoterieError(f"blocks must be between 1 and the number of clients ({clients}), not {blocks}")
     positive(temperature, "temperature")  # before the work below
     B = block_matrix(affinity, blocks, ell.dtype)
     alpha = jnp.broadcast_to(jnp.asarray(alpha, ell.dtype), (blocks,))
@@ -116,7 +112,7 @@ def start(
     if how == "dirichlet":
         return begin(jax.random.dirichlet(key, jnp.ones(blocks, ell.dtype), (clients,), ell.dtype))
     if how != "kmeans":
-        raise CoterieError(f"how must be one of kmeans, dirichlet, warm, not {how!r}")
+        raise CoterieError(f"how must be one of kmeans, dirichlet, not {how!r}")
 
     def quality(memberships: jax.Array) -> jax.Array:
         model = update_affinity(begin(memberships), ell, known, prior=B)
@@ -130,7 +126,7 @@ def start(
 
 
 def _cluster_counts(blocks: int) -> list[int]:
-    """List the numbers of clusters that k-means tries: all, or with many blocks some on a geometric scale."""
+    """Return the numbers of clusters that k-means tries: all, or with many blocks a geometric sequence."""
     if blocks <= MOST_COUNTS:
         return list(range(1, blocks + 1))
     return sorted({round(blocks ** (i / (MOST_COUNTS - 1))) for i in range(MOST_COUNTS)})
@@ -154,8 +150,8 @@ def update_memberships(
 ) -> SBM:
     """Set Omega by eq. (18): one client after the other, or all at once. Neither decreases the ELBO.
 
-    In parallel, the new Omega_i is softmax(damping log Omega_i + (1 - damping) logits_i), or the best of a few points
-    on the way there if one is better. The way ascends, so a short enough step does.
+    In parallel, the search direction leads to softmax(damping log Omega_i + (1 - damping) logits_i), and the step is
+    the best of a few. It is an ascent direction, so a short enough step increases the ELBO.
     """
     pairs = evidence(ell, known)[1]
     links, gaps = pairs * model.weights, pairs * (1 - model.weights)
@@ -180,16 +176,16 @@ def update_memberships(
 
     logits = pull(Omega) + log_mixture
     old = jnp.log(jnp.maximum(Omega, jnp.finfo(Omega.dtype).tiny))
-    way = jax.nn.softmax(damping * old + (1 - damping) * logits) - Omega
-    # Along the way the pairs' part of the ELBO is a parabola in the step, since `pull` is linear.
-    slope, bend = (logits * way).sum(), 0.5 * (pull(way) * way).sum()
+    direction = jax.nn.softmax(damping * old + (1 - damping) * logits) - Omega
+    # The terms of the pairs in the ELBO are quadratic in the step, since `pull` is linear.
+    slope, bend = (logits * direction).sum(), 0.5 * (pull(direction) * direction).sum()
     steps = jnp.array(STEPS, Omega.dtype)
 
     def gain(step: jax.Array) -> jax.Array:
-        return step * slope + step**2 * bend + (entr(Omega + step * way) - entr(Omega)).sum()
+        return step * slope + step**2 * bend + (entr(Omega + step * direction) - entr(Omega)).sum()
 
     best = steps[jax.vmap(gain)(steps).argmax()]
-    return model._replace(memberships=Omega + best * way)
+    return model._replace(memberships=Omega + best * direction)
 
 
 def update_affinity(
@@ -202,7 +198,7 @@ def update_affinity(
 ) -> SBM:
     """Set B_gh to the share of linked pairs from block g to h, eq. (22), with `pseudo_counts` pairs of the `prior`.
 
-    A pair of blocks without clients and without pseudo-counts keeps its B.
+    Without clients and without pseudo-counts B_gh is kept.
     """
     pairs, Omega = evidence(ell, known)[1], model.memberships
     linked = product(Omega.T, product(pairs * model.weights, Omega))
@@ -241,10 +237,9 @@ def infer(
     prior: Any = PRIOR,
     alpha: float | jax.Array = 1.0,
     begin: Begin = "kmeans",
-    previous: SBM | None = None,
 ) -> SBM:
-    """Run the whole E-step: a start (`begin`, see `start`), `sweeps` sweeps, and weights that fit the last of them."""
-    first = start(ell, known, blocks, key, begin, previous, alpha, prior, temperature)
+    """Run the whole E-step: `start`, then `sweeps` sweeps, then the weights of the last sweep."""
+    first = start(ell, known, blocks, key, begin, alpha, prior, temperature)
 
     def once(_: jax.Array, model: SBM) -> SBM:
         return sweep(model, ell, known, temperature, how, damping, learn_affinity, pseudo_counts, prior)
@@ -260,10 +255,10 @@ def elbo(
     pseudo_counts: float | jax.Array = 0.0,
     prior: Any = PRIOR,
 ) -> jax.Array:
-    """Return the tempered evidence lower bound, less the terms of theta alone: no update decreases it.
+    """Return the tempered evidence lower bound, without the terms of theta alone: no update decreases it.
 
-    With T = 1 and no pseudo-counts it bounds log P(D | B, alpha) from below. With pseudo-counts the log density of
-    B's Beta prior is added, whose mode the update of B then finds.
+    With T = 1 and no pseudo-counts it is a lower bound of log P(D | B, alpha). With pseudo-counts it includes the log
+    density of the Beta prior, and the update of B finds the posterior mode.
     """
     ell, pairs = evidence(ell, known)
     w, Omega = pairs * model.weights, model.memberships

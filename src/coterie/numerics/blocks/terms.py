@@ -1,7 +1,7 @@
-"""What the two block models (`sbm`, `mmsbm`) share: evidence from losses, and the terms of their lower bound.
+"""Shared parts of the two block models (`sbm`, `mmsbm`): evidence from losses, and the terms of their lower bound.
 
-K clients, M blocks. Evidence ELL[i, j] says, in nats, how much better client i's model explains client j's data than a
-null model does.
+K clients, M blocks. Evidence ELL[i, j] is the log-likelihood, in nats, of client j's data under client i's model minus
+that under a null model.
 """
 
 from typing import Any, Literal
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betaln, digamma, entr, gammaln
 
 from coterie.errors import CoterieError
+from coterie.numerics.tree import divisor
 
 __all__ = [
     "CLIP",
@@ -27,19 +28,18 @@ __all__ = [
     "observed",
     "pooled_affinity",
     "positive",
-    "product",
     "profiles",
 ]
 
 Baseline = Literal["classes", "median", "own"]
 
-PRIOR = (0.8, 0.2)  # chance of a link within a block, and between blocks
-CLIP = 1e-4  # B stays this far from 0 and 1
-DECISIVE = 20.0  # evidence beyond it (in nats) is certain either way: a diverged client must not drown the others
+PRIOR = (0.8, 0.2)  # probability of a link within a block, and between blocks
+CLIP = 1e-4  # the least distance of B from 0 and 1
+DECISIVE = 20.0  # evidence is clipped to this (in nats), so that a diverged client does not dominate the others
 
 
 def observed(ell: jax.Array, known: jax.Array) -> jax.Array:
-    """Tell which pairs are evidence `[K, K]`: known, finite, and not a client with itself."""
+    """Return which pairs are evidence `[K, K]`: known, finite, and not a client with itself."""
     return known & jnp.isfinite(ell) & ~jnp.eye(ell.shape[0], dtype=bool)
 
 
@@ -51,15 +51,15 @@ def centre(
     margin: float | jax.Array = 0.0,
     own_loss: jax.Array | None = None,
 ) -> jax.Array:
-    """Turn mean losses into evidence: ELL[i, j] = b_j - losses[i, j], with b_j what a null model loses on j's data.
+    """Turn mean losses into evidence: ELL[i, j] = b_j - losses[i, j], with b_j the loss of a null model on j's data.
 
     Args:
         losses: `[K, K]`, the mean loss of i's model on j's data.
         known: `[K, K]`, true where `losses` was measured.
-        rule: "classes": b_j = log(number of classes j has); "median": the median of column j over observed pairs (half
-            of the clients then speak against a link); "own": j's loss of its own model, plus `margin`.
-        log_classes: `[K]`, for "classes". A client with one class gets b_j = 0, which nobody's model can beat.
-        margin: how much worse than its owner's a useful model may be, for "own".
+        rule: "classes": b_j = log(number of classes of j); "median": the median of column j over observed pairs (half
+            of the evidence is then negative); "own": the loss of j's own model, plus `margin`.
+        log_classes: `[K]`, for "classes". A client with one class gets b_j = 0, and all evidence is negative.
+        margin: by how much the loss of a useful model may exceed that of the client's own, for "own".
         own_loss: `[K]`, for "own"; the diagonal of `losses` if None.
 
     Returns:
@@ -81,7 +81,7 @@ def centre(
 
 
 def evidence(ell: jax.Array, known: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return ELL with 0 for the pairs that are none, and 1 for those that are evidence, 0 elsewhere `[K, K]`."""
+    """Return ELL with 0 for pairs that are not evidence, and 1 for pairs that are, 0 elsewhere; `[K, K]` both."""
     pairs = observed(ell, known)
     return jnp.where(pairs, ell, 0), pairs.astype(ell.dtype)
 
@@ -89,8 +89,8 @@ def evidence(ell: jax.Array, known: jax.Array) -> tuple[jax.Array, jax.Array]:
 def profiles(ell: jax.Array, known: jax.Array) -> jax.Array:
     """Describe each client by a row of (ELL + ELL^T) / 2 `[K, K]`, for k-means.
 
-    Of a pair observed in one direction that one is taken; a pair observed in none gets the mean of its column. A client
-    fits itself as well as the best of the others does: with a mean there, a group of two would fall apart.
+    A pair that was observed in one direction takes that value; an unobserved pair gets the mean of its column. The
+    diagonal is the best of the column: with the mean there, a group of two would be split.
     """
     ell, seen = evidence(ell, known)
     ell = jnp.clip(ell, -DECISIVE, DECISIVE)
@@ -100,11 +100,6 @@ def profiles(ell: jax.Array, known: jax.Array) -> jax.Array:
     best = jnp.where(count > 0, both, -DECISIVE).max(0)
     filled = jnp.where(count > 0, both, mean)
     return jnp.where(jnp.eye(ell.shape[0], dtype=bool), best, filled)
-
-
-def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """Multiply matrices in the full precision of their dtype: sums over many pairs want more than TF32 keeps."""
-    return jnp.matmul(left, right, precision="highest")
 
 
 def log_odds(affinity: jax.Array) -> jax.Array:
@@ -130,11 +125,11 @@ def link_entropy(weights: jax.Array, pairs: jax.Array, temperature: float | jax.
 
 
 def block_matrix(affinity: Any, blocks: int, dtype: Any) -> jax.Array:
-    """Return B `[M, M]` from (within, between), or the matrix as it is."""
+    """Return B `[M, M]` from (within, between), or from a matrix."""
     if isinstance(affinity, tuple | list) and len(affinity) == 2 and not isinstance(affinity[0], tuple | list):
         for value in affinity:
             if isinstance(value, int | float) and not 0 < value < 1:
-                raise CoterieError(f"affinity must lie between 0 and 1, both excluded, not {value:g}")
+                raise CoterieError(f"affinity must be above 0 and below 1, not {value:g}")
         within, between = affinity
         return jnp.where(jnp.eye(blocks, dtype=bool), jnp.asarray(within, dtype), jnp.asarray(between, dtype))
     return jnp.broadcast_to(jnp.asarray(affinity, dtype), (blocks, blocks))
@@ -148,14 +143,14 @@ def pooled_affinity(
     prior: Any,
     clip: float,
 ) -> jax.Array:
-    """Return (linked + c B0) / (possible + c), away from 0 and 1; `old` where there is neither a pair nor a count."""
+    """Return (linked + c B0) / (possible + c), clipped; `old` where there are neither pairs nor pseudo-counts."""
     total = possible + pseudo_counts
-    share = (linked + pseudo_counts * block_matrix(prior, old.shape[0], old.dtype)) / jnp.where(total > 0, total, 1)
+    share = (linked + pseudo_counts * block_matrix(prior, old.shape[0], old.dtype)) / divisor(total)
     return jnp.clip(jnp.where(total > 0, share, old), clip, 1 - clip)
 
 
 def affinity_prior(affinity: jax.Array, pseudo_counts: float | jax.Array, prior: Any) -> jax.Array:
-    """Return the log density of B under Beta(1 + c B0, 1 + c (1 - B0)): what c pseudo-counts stand for."""
+    """Return the log density of B under Beta(1 + c B0, 1 + c (1 - B0)), the prior that c pseudo-counts mean."""
     mean = block_matrix(prior, affinity.shape[0], affinity.dtype)
     linked, unlinked = pseudo_counts * mean, pseudo_counts * (1 - mean)
     density = linked * jnp.log(affinity) + unlinked * jnp.log1p(-affinity) - betaln(1 + linked, 1 + unlinked)
@@ -163,7 +158,7 @@ def affinity_prior(affinity: jax.Array, pseudo_counts: float | jax.Array, prior:
 
 
 def positive(value: float | jax.Array, name: str) -> float | jax.Array:
-    """Return `value`; refuse a plain number that is not above zero (a traced one cannot be looked at)."""
+    """Return `value`; refuse a Python number that is not above zero (a traced one cannot be checked)."""
     if isinstance(value, int | float) and not value > 0:
         raise CoterieError(f"{name} must be greater than 0, not {value:g}")
     return value

@@ -1,4 +1,4 @@
-"""K-means on a line as Numba compiles it; `numerics/codebook.py` is its front. Importing this module needs Numba."""
+"""K-means in one dimension, compiled by Numba; called by `numerics/codebook.py`. Importing it needs Numba."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ __all__ = ["cluster"]
 def _sums(points: Any, masses: Any) -> Any:
     """Return the sums over the first 0, 1, ..., m points of w, w x and w x^2, as columns of a table `[m + 1, 5]`.
 
-    The latter two have a second column each, for what rounding took from the first: costs are small differences of
-    large sums where some points lie far out. x is measured from the mean, which makes the sums small to begin with.
+    The latter two have a second column each, for the rounding error of the first: costs are small differences of large
+    sums where some points lie far out. x is measured from the mean, which keeps the sums small.
     """
     table = np.zeros((points.size + 1, 5))
     middle = points[0] + np.sum(masses * (points - points[0])) / np.sum(masses)
@@ -30,7 +30,7 @@ def _sums(points: Any, masses: Any) -> Any:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _cost(table: Any, i: int, j: int) -> float:
-    """Return sum w (x - mean)^2 over the points i, ..., j: what one centre for them costs."""
+    """Return sum w (x - mean)^2 over the points i, ..., j: the cost of one centre for them."""
     mass = table[j + 1, 0] - table[i, 0]
     first = (table[j + 1, 1] - table[i, 1]) + (table[j + 1, 2] - table[i, 2])
     second = (table[j + 1, 3] - table[i, 3]) + (table[j + 1, 4] - table[i, 4])
@@ -39,7 +39,7 @@ def _cost(table: Any, i: int, j: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _best_start(table: Any, before: Any, low: int, high: int, j: int) -> Any:
-    """Return where the last cluster of the points 0, ..., j best begins, within low, ..., high, and the cost of all."""
+    """Return the best start of the last cluster of the points 0, ..., j, within low, ..., high, and the total cost."""
     start, least = low, np.inf
     for i in range(low, high + 1):
         cost = before[i - 1] + _cost(table, i, j)
@@ -50,12 +50,12 @@ def _best_start(table: Any, before: Any, low: int, high: int, j: int) -> Any:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _partition(points: Any, masses: Any, k: int) -> Any:
-    """Return where each of the k best clusters begins, for distinct points in order; 1 <= k <= their number m.
+    """Return where each of the k best clusters begins, for m distinct points in ascending order; 1 <= k <= m.
 
-    Dynamic programming (Bellman 1973; Wang and Song 2011): the best c clusters of the points 0, ..., j are a last one,
-    which begins somewhere, after the best c - 1 clusters of the points before it. The best beginning only moves to the
-    right as j does. So the middle j is done first, then the middles of the two halves between the bounds this gives,
-    and so on: k m log m steps in all, in place of k m^2.
+    Dynamic programming (Bellman 1973; Wang and Song 2011): the best c clusters of the points 0, ..., j are a last one
+    and the best c - 1 clusters of the points before it. The best start of the last one does not decrease with j. So the
+    middle j is solved first, then the middles of the two halves, within the bounds this gives, and so on: k m log m
+    steps in all, in place of k m^2.
     """
     m = points.size
     table = _sums(points, masses)
@@ -64,7 +64,7 @@ def _partition(points: Any, masses: Any, k: int) -> Any:
     for c in range(1, k):
         before, costs = costs, np.zeros(m)
         best = starts[c]
-        if c == k - 1:  # of all clusters, only those of all points are asked for
+        if c == k - 1:  # only the clusters of all points are needed
             best[m - 1], _ = _best_start(table, before, c, m - 1, m - 1)
             break
         step = 1
@@ -91,13 +91,13 @@ GIVEN = types.Array(float64, 2, "C", readonly=True), types.Array(float64, 1, "C"
 
 @njit(void(*GIVEN, float64[:, ::1], int64[:, ::1]), cache=True, nogil=True, error_model="numpy")
 def cluster(values: Any, weights: Any, centres: Any, labels: Any) -> None:
-    """Find the best clusters of every row: write their centres, in order, and the cluster of each value.
+    """Find the best clusters of every row: write their centres, in ascending order, and the cluster of each value.
 
     Args:
         values: `[N, d]`, d >= 1.
         weights: `[d]`, positive; empty: all are 1.
-        centres: `[N, k]`, k >= 1, to be filled; with fewer distinct values, each is a centre, and NaN fills the rest.
-            A row that is not finite has NaN as its only centre.
+        centres: `[N, k]`, k >= 1, to be filled; with fewer distinct values, each is a centre, and the rest is NaN. A
+            row that is not finite has NaN as its only centre.
         labels: `[N, d]`, to be filled.
     """
     begin = np.empty(values.shape[1] + 1, np.int64)
@@ -107,14 +107,14 @@ def cluster(values: Any, weights: Any, centres: Any, labels: Any) -> None:
         labels[row] = 0
         if not np.isfinite(x).all():
             continue
-        # Runs of equal values, which are what the fused operator leaves: all that follows is over runs, not elements.
+        # Runs of equal values, which the fused operator makes: everything below is over runs, not elements.
         runs = 0
         for i in range(x.size):
             if i == 0 or x[i] != x[i - 1]:
                 begin[runs] = i
                 runs += 1
         begin[runs] = x.size
-        # Distinct values in order, and how much weight each has.
+        # Distinct values in ascending order, and the weight of each.
         points, masses, place = np.empty(runs), np.zeros(runs), np.empty(runs, np.int64)
         m = 0
         for run in np.argsort(x[begin[:runs]], kind="mergesort"):
@@ -130,7 +130,7 @@ def cluster(values: Any, weights: Any, centres: Any, labels: Any) -> None:
         for c in range(begins.size):
             i, j = begins[c], begins[c + 1] if c + 1 < begins.size else m
             member[i:j] = c
-            # Measured from the first: of a cluster with one value the centre is this value, exactly.
+            # Measured from the first value, so that the centre of a cluster with one value is exactly that value.
             centres[row, c] = points[i] + np.sum(masses[i:j] * (points[i:j] - points[i])) / np.sum(masses[i:j])
         for run in range(runs):
             labels[row, begin[run] : begin[run + 1]] = member[place[run]]

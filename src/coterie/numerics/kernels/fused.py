@@ -1,4 +1,4 @@
-"""The fused operator as Numba compiles it; `coterie.numerics.prox` is its front. Importing this module needs Numba."""
+"""The fused operator, compiled by Numba; called by `numerics/prox.py`. Importing it needs Numba."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from numba import float32, float64, int64, njit, types, uint64, void
 
 __all__ = ["solve", "workspace"]
 
-ONE = np.uint64(1)  # unsigned: Numba then need not ask of every index whether it counts from the end
+ONE = np.uint64(1)  # unsigned, so that Numba does not check every index for being negative
 
 
 def workspace(d: int) -> tuple[np.ndarray, ...]:
-    """Return the arrays that `solve` writes to, for rows of d elements; they can be used again and again."""
+    """Return the arrays that `solve` uses for rows of d elements; they can be reused."""
     return np.empty(2 * d + 2), np.empty(2 * d + 2, np.int64), np.empty((d + 1, 2)), np.empty((d, 2))
 
 
@@ -49,7 +49,7 @@ def _solve_row(g: Any, gamma: float, q: Any, bend: Any, piece: Any, sums: Any, b
         left, right = i, j + ONE
         bend[left], bend[right] = low, high
         bounds[k, 0], bounds[k, 1] = low, high
-    if not np.isfinite(total + rest):  # what is not finite must not come out as if it were
+    if not np.isfinite(total + rest):
         q[:] = np.nan
         return
     value = 0.0  # q_{d+1}
@@ -69,20 +69,20 @@ def solve(g: Any, gamma: Any, q: Any, bend: Any, piece: Any, sums: Any, bounds: 
     """Write argmin_q 1/2 |q - g|^2 + gamma (sum_{i<d} |q_i - q_{i+1}| + |q_d|) into `q`, for every row.
 
     Johnson's dynamic program (2013). After k elements, the least cost of all choices of q_1, ..., q_{k-1} is a convex
-    function of q_k, and its derivative, cut off at -gamma and gamma, is all that the next element needs to know. This
-    derivative is piecewise linear:
+    function of q_k, and the next element depends only on its derivative, clipped to -gamma and gamma. This derivative
+    is piecewise linear:
 
-    - `bend[left..right]` are the places where its pieces meet; before the first it is -gamma, after the last gamma.
+    - `bend[left..right]` are the points where its pieces meet; before the first it is -gamma, after the last gamma.
     - Piece i lies between bend i and bend i + 1. It began as a flat end after j = |piece[i]| elements (at -gamma where
       piece[i] is negative, at gamma where it is positive, at 0 at the start), and every element since then has added
-      q - g to it. With the sums G_j = g_1 + ... + g_j it is (k - j) q - (G_k - G_j) + its first height: it is written
-      down from the sums whenever it is needed, so that no error builds up in it.
-    - `bounds[k]` is where it reaches -gamma and gamma: the best q_k for a given q_{k+1} is q_{k+1}, kept within these.
+      q - g to it. With the sums G_j = g_1 + ... + g_j it is (k - j) q - (G_k - G_j) + its first height: it is computed
+      from the sums whenever it is needed, so that no error accumulates.
+    - `bounds[k]` is where it reaches -gamma and gamma: the best q_k for a given q_{k+1} is q_{k+1} clipped to these.
 
-    Every element adds one piece at either end, and a piece is passed once: the time is proportional to d. The sums are
-    kept to twice the usual digits (`sums[:, 1]` is what rounding took from `sums[:, 0]`), since short differences of
-    long sums are wanted. All is computed in float64 and rounded at the end; the values of a segment are copies.
-    A gamma that is negative or not finite, and a row that is not finite, give NaN: a program can be told nothing else.
+    Every element adds one piece at either end, and a piece is passed once: the time is proportional to d. The sums have
+    twice the usual digits (`sums[:, 1]` is the rounding error of `sums[:, 0]`), since small differences of large sums
+    are needed. Everything is computed in float64 and rounded at the end; the values of a segment are copies. A gamma
+    that is negative or not finite, and a row that is not finite, give NaN: errors cannot be raised inside a program.
     """
     for row in range(g.shape[0]):
         if gamma[row] == 0 and np.isfinite(g[row]).all():

@@ -1,1 +1,1 @@
-"""The network lasso: models tied along the edges of a graph."""
+"""The network lasso: personal models that are tied along the edges of a graph."""

@@ -1,20 +1,20 @@
-"""The network lasso as its solvers see it: projections, the gap between primal and dual, and exactly equal clients.
+"""The parts that the solvers of the network lasso share: projections, the duality gap, and exactly equal clients.
 
-    P(Z) = lam sum_m w_m |z_i - z_j|_p  +  |Z - U|_F^2 / (2 eta),          one row a client, m = (i, j) an edge, i < j
+    P(Z) = lam sum_m w_m |z_i - z_j|_p  +  |Z - U|_F^2 / (2 eta),         one row per client, m = (i, j) an edge, i < j
 
-With D Z = (z_i - z_j)_m, a dual variable Om_m an edge and q the dual norm of p, its dual is
+With D Z = (z_i - z_j)_m, a dual variable Om_m per edge and q the dual norm of p, its dual is
 
     max  -<Om, D U> - (eta / 2) |D^T Om|^2   over  |Om_m|_q <= lam w_m,     and Z = U + eta D^T Om at the optimum.
 
-For any Z and any such Om the distance between both values, the *gap*, bounds how far Z is from optimal. With
-V = U + eta D^T Om it is a sum of terms that cannot be negative, which keeps the digits that a difference would lose:
+For any Z and any such Om the difference of both values, the *gap*, bounds the suboptimality of Z. With
+V = U + eta D^T Om it is a sum of non-negative terms, which keeps the digits that a difference would lose:
 
     gap = sum_m (lam w_m |z_i - z_j|_p + <Om_m, z_i - z_j>) + |Z - V|^2 / (2 eta),    |Z - Z*|^2 <= 2 eta gap.
 
-Equal clients. A solver's Z is equal up to its accuracy only, but the split differences W, proximal points themselves,
-are exactly zero where an edge has closed. Clients joined by such edges are a cluster, and all get their mean: that is
-what they share at the optimum. It is kept only if the gap still meets the tolerance or is no worse, since not every
-closed edge of an iteration that was stopped early is right.
+Equal clients. The rows of a solver's Z are equal only up to its accuracy, but the split differences W, which are
+proximal points, are exactly zero where an edge has closed. Clients joined by such edges form a cluster, and all get the
+mean of its rows, as at the optimum. This is kept only if the gap still meets the tolerance or is no worse, since an
+iteration that was stopped early may have closed an edge wrongly.
 """
 
 from collections.abc import Callable
@@ -24,42 +24,42 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.numerics.lasso.incidence import Problem, clusters, differences, sums
+from coterie.numerics.lasso.incidence import Incidence, clusters, differences, sums
 from coterie.numerics.prox import dual_ball
 
 __all__ = ["Norm", "Solution", "Terms", "Warm", "dual_norm", "finish", "norms", "start", "until"]
 
-CHECK_EVERY = 10  # iterations from one look at the gap to the next
+CHECK_EVERY = 10  # iterations between two computations of the gap
 
 Array = Any
 Norm = Literal[1, 2, "inf"]
 
 
 class Warm(NamedTuple):
-    """Where a solver stands, from which it goes on when U, lam or eta have changed a little.
+    """The state of a solver, for a warm start when U, lam or eta have changed a little.
 
-    `pair` holds both variables of an edge in one, its difference W (what z_i - z_j shall be) and its dual Om, as
-    rho W - Om. One projection tells them apart: Om = -(pair projected on the ball), W = (pair + Om) / rho.
+    `pair` combines both variables of an edge, the split difference W (the target of z_i - z_j) and the dual Om, as
+    rho W - Om. One projection separates them: Om = -(pair projected on the ball), W = (pair + Om) / rho.
     """
 
     pair: Array  # [m, d]
-    rho: Array  # [m]; 0 at the start: choose it
+    rho: Array  # [m]; 0: not chosen yet
 
 
 class Solution(NamedTuple):
-    """What a solver found."""
+    """The result of a solver."""
 
     Z: Array  # [N, d]
-    labels: Array  # [N] int32, the lowest client of one's cluster: the same label, exactly the same row
+    labels: Array  # [N] int32, the lowest client of each client's cluster; equal labels have exactly equal rows
     gap: Array  # [] bound on P(Z) - P(Z*)
     relative: Array  # [] the gap as a share of P(Z)
     iterations: Array  # [] int32
     warm: Warm
 
 
-def start(problem: Problem, width: int, dtype: Any = jnp.float32) -> Warm:
+def start(graph: Incidence, width: int, dtype: Any = jnp.float32) -> Warm:
     """Return the cold start for rows of `width` numbers."""
-    edges = problem.edges.shape[0]
+    edges = graph.edges.shape[0]
     return Warm(jnp.zeros((edges, width), dtype), jnp.zeros(edges, dtype))
 
 
@@ -76,22 +76,22 @@ def dual_norm(p: Norm) -> Norm:
 
 
 class Terms(NamedTuple):
-    """One problem: what its solvers ask of it."""
+    """One instance of the network lasso."""
 
-    graph: Problem
+    graph: Incidence
     U: Array  # [N, d]
     radius: Array  # [m, 1] lam w_m
     eta: Array
     p: Norm
 
     @classmethod
-    def of(cls, graph: Problem, U: Array, lam: Any, eta: Any, p: Norm) -> "Terms":
-        """Return the problem in the floating type of U."""
+    def of(cls, graph: Incidence, U: Array, lam: Any, eta: Any, p: Norm) -> "Terms":
+        """Return the instance in the floating-point type of U."""
         radius = jnp.asarray(lam, U.dtype) * jnp.asarray(graph.weight, U.dtype)[:, None]
-        return cls(Problem(*map(jnp.asarray, graph)), U, radius, jnp.asarray(eta, U.dtype), p)
+        return cls(Incidence(*map(jnp.asarray, graph)), U, radius, jnp.asarray(eta, U.dtype), p)
 
     def project(self, pair: Array) -> Array:
-        """Return every edge's nearest point of the ball |.|_q <= lam w_m."""
+        """Project every edge on the ball |.|_q <= lam w_m."""
         return dual_ball(pair, self.radius, self.p, xp=jnp)
 
     def closed(self, pair: Array) -> Array:
@@ -103,7 +103,7 @@ class Terms(NamedTuple):
         return self.U + self.eta * sums(self.graph, Om)
 
     def gap(self, Z: Array, Om: Array, V: Array) -> tuple[Array, Array]:
-        """Return the gap of Z and Om, and P(Z) (plus its rounding error, so that a share of it is always a number)."""
+        """Return the gap of Z and Om, and P(Z) (plus a rounding error, so that dividing by it never gives NaN)."""
         apart = differences(self.graph, Z)
         penalty = self.radius[:, 0] * norms(apart, self.p)
         gap = (penalty + (Om * apart).sum(1)).sum() + ((Z - V) ** 2).sum() / (2 * self.eta)
@@ -129,22 +129,22 @@ def finish(terms: Terms, Z: Array, warm: Warm, count: Array, tolerance: Any) -> 
 
 
 def until(
-    look: Callable[[Any, Array, int], tuple[Any, Solution]], begin: Any, iterations: Any, tolerance: Any
+    advance: Callable[[Any, Array, int], tuple[Any, Solution]], begin: Any, iterations: Any, tolerance: Any
 ) -> Solution:
-    """Call `look(state, count, every)`, so many iterations each, until its solution is as good as asked for."""
-    # A number may be small, as in a round that goes on where the last one stood; a scalar of the program is a limit.
+    """Call `advance(state, count, every)`, `every` iterations each, until its solution meets the tolerance."""
+    # A Python number may be small, as in a round that continues the last one; a scalar of the program is only a limit.
     every = max(1, min(CHECK_EVERY, iterations)) if isinstance(iterations, int) else CHECK_EVERY
 
     def going(carry: tuple) -> Array:
-        _, found, count = carry
-        return (count * every < iterations) & ((found.relative > tolerance) | (tolerance <= 0))
+        _, solution, count = carry
+        return (count * every < iterations) & ((solution.relative > tolerance) | (tolerance <= 0))
 
-    def advance(carry: tuple) -> tuple:
+    def step(carry: tuple) -> tuple:
         state, _, count = carry
-        return *look(state, count, every), count + 1
+        return *advance(state, count, every), count + 1
 
     none = jnp.zeros((), jnp.int32)
-    shapes = jax.eval_shape(lambda: look(begin, none, every)[1])
+    shapes = jax.eval_shape(lambda: advance(begin, none, every)[1])
     blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
     blank = blank._replace(relative=blank.relative + jnp.inf)
-    return lax.while_loop(going, advance, (begin, blank, none))[1]
+    return lax.while_loop(going, step, (begin, blank, none))[1]
