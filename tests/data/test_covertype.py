@@ -89,7 +89,7 @@ def test_rows_are_drawn_by_the_seed(table):
         assert draw.owner.tolist() == everything.owner[rows].tolist()
     assert len({tuple(draw.y.tolist()) for draw in draws}) == 3
     assert np.array_equal(draws[3].x, Covtype(rows=2, seed=3).load().x)
-    with pytest.raises(CoterieError, match="rows must be at most 3, the rows there are, not 4"):
+    with pytest.raises(CoterieError, match="rows must be at most 3, the number of rows, not 4"):
         Covtype(rows=4).load()
 
 

@@ -19,9 +19,9 @@ from coterie.graphs.proximity import (
     edge_weights,
     log_covariance_points,
     nearest,
-    parts,
     shortest_bridges,
 )
+from coterie.numerics.components import connected_components
 
 
 def packed(matrices):
@@ -126,7 +126,7 @@ def test_bridges_are_a_minimum_spanning_tree_of_the_parts(seed, block):
     points = random.integers(-3, 4, (12, 2)).astype(float)
     edges = both_ways(random.permuted(np.tile(np.arange(12), (12, 1)), axis=1)[:, :1])
     edges = edges[edges[:, 0] != edges[:, 1]]
-    part = parts(edges, 12)
+    part = connected_components(*edges.T, 12)
     held = networkx.Graph(edges.tolist())
     held.add_nodes_from(range(12))
     assert part.max() + 1 == networkx.number_connected_components(held)

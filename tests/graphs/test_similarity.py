@@ -22,8 +22,16 @@ from coterie.experiment.job import Job
 from coterie.experiment.run import execute
 from coterie.graphs import summaries
 from coterie.graphs.measured import MeasuredGraph
-from coterie.graphs.similarity import Similarity, Told, local_models
-from coterie.graphs.summaries import Own, covariance, draw_axes, draw_waves, embedding, own_scale, own_training_data
+from coterie.graphs.similarity import ClientSummaries, Similarity, local_models
+from coterie.graphs.summaries import (
+    ClientSamples,
+    covariance,
+    draw_axes,
+    draw_features,
+    embedding,
+    median_distance,
+    training_samples,
+)
 from coterie.learning.task import Task
 from coterie.methods import GossipSGD
 from coterie.models import Linear, Mlp
@@ -42,7 +50,7 @@ def within(network, groups):
 def client(n, d=3, seed=0, kind="labels", classes=4):
     random = np.random.default_rng(seed)
     targets = {"labels": random.integers(classes, size=n), "numbers": random.normal(size=(n, 2)), "none": None}[kind]
-    return Own(random.normal(size=(n, d)).astype(np.float32), targets)
+    return ClientSamples(random.normal(size=(n, d)).astype(np.float32), targets)
 
 
 # -- data space --------------------------------------------------------------------------------------------------------
@@ -53,7 +61,7 @@ def test_the_distance_of_embeddings_converges_to_the_exact_discrepancy(kind):
     one, other = client(9, seed=1, kind=kind), client(14, seed=2, kind=kind)
     width, target_width, features = 0.8, 1.3, 40_000
     known = {"labels": {"labels": 4}, "numbers": {"outputs": 2}, "none": {}}[kind]
-    waves = draw_waves(3, features, 3, width, target_scale=target_width, **known)
+    waves = draw_features(3, features, 3, width, target_scale=target_width, **known)
 
     def kernel(a, b):
         found = np.exp(-scipy.spatial.distance.cdist(a.inputs, b.inputs, "sqeuclidean") / (2 * width**2))
@@ -72,7 +80,7 @@ def test_the_distance_of_embeddings_converges_to_the_exact_discrepancy(kind):
 
 def test_an_embedding_does_not_depend_on_how_many_samples_are_read_at_a_time(monkeypatch):
     own = client(50, kind="numbers")
-    waves = draw_waves(0, 64, 3, 1.0, outputs=2)
+    waves = draw_features(0, 64, 3, 1.0, outputs=2)
     whole = embedding(own, waves)
     monkeypatch.setattr(summaries, "ROWS", 7)
     np.testing.assert_allclose(embedding(own, waves), whole, atol=1e-7)
@@ -83,13 +91,13 @@ def test_an_embedding_does_not_depend_on_how_many_samples_are_read_at_a_time(mon
 
 def test_a_clients_own_scale_is_its_median_distance():
     values = np.random.default_rng(0).normal(size=(40, 5)) + 100
-    assert own_scale(values) == pytest.approx(np.median(scipy.spatial.distance.pdist(values)), rel=1e-6)
+    assert median_distance(values) == pytest.approx(np.median(scipy.spatial.distance.pdist(values)), rel=1e-6)
     many = np.random.default_rng(1).normal(size=(991, 2))
-    assert own_scale(many) == pytest.approx(np.median(scipy.spatial.distance.pdist(many[::10])), rel=1e-6)
+    assert median_distance(many) == pytest.approx(np.median(scipy.spatial.distance.pdist(many[::10])), rel=1e-6)
     twice = np.repeat([[0.0], [3.0]], 30, axis=0)  # equal samples say nothing of the scale
-    assert own_scale(twice) == 3
-    assert own_scale(np.full((5, 2), 7.1)) == 0
-    assert own_scale(np.zeros((1, 2))) == 0
+    assert median_distance(twice) == 3
+    assert median_distance(np.full((5, 2), 7.1)) == 0
+    assert median_distance(np.zeros((1, 2))) == 0
 
 
 def test_the_common_width_is_half_the_mean_of_the_medians_of_those_who_have_one():
@@ -110,7 +118,7 @@ def test_inputs_are_those_the_model_reads():
     split = Split(bytes_, np.zeros((3, 4), np.int32), np.array([4, 3, 2], np.int32))
     federation = Federation(("a", "b", "c"), split, split, split, "classification", 2, mean=(0.1, 0.3), std=(0.5, 2.0))
     task = Task.of(federation, Linear())
-    for i, own in enumerate(own_training_data(federation)):
+    for i, own in enumerate(training_samples(federation)):
         held = np.asarray(task.prepare(jax.numpy.asarray(bytes_[i, : split.count[i]])))
         np.testing.assert_allclose(own.inputs, held.reshape(split.count[i], -1), atol=1e-6)
 
@@ -119,7 +127,7 @@ def test_of_a_text_the_share_of_each_character_is_compared():
     text = [[0, 1, 1, 2], [2, 2, 2, 2]]
     split = stack([(np.array(text), np.array(text)), (np.array(text[1:]), np.array(text[1:]))])
     federation = Federation(("a", "b"), split, split, split, "next-character", 3)
-    first, second = own_training_data(federation)
+    first, second = training_samples(federation)
     np.testing.assert_array_equal(first.inputs, [[0.25, 0.5, 0.25], [0, 0, 1]])
     np.testing.assert_array_equal(second.inputs, [[0, 0, 1]])
     assert first.targets is None
@@ -213,13 +221,13 @@ def test_clients_of_one_law_are_neighbours_in_a_regression():
 def test_only_what_is_told_makes_the_network():
     """What the hub gets is what comes out of frames of bytes: float32 summaries and counts, of training samples."""
     spec = Similarity(k=7, space="features")
-    told, up, _ = spec.ask(PLANTED)
+    told, up, _ = spec.collect(PLANTED)
     assert [a.dtype for a in told] == [np.float32, np.int32]
     frames = [encode(Header(1, 2, 0, 1, i, 99), [told.summaries[i], told.counts[i : i + 1]]) for i in range(24)]
     assert {len(frame) for frame in frames} == {frame_bytes(up[-1])}
     arrived = [decode(frame, up[-1])[1] for frame in frames]
-    edges, lengths = spec.connect_alike(
-        Told(np.stack([s for s, _ in arrived]), np.concatenate([n for _, n in arrived]))
+    edges, lengths = spec.connect_nearest(
+        ClientSummaries(np.stack([s for s, _ in arrived]), np.concatenate([n for _, n in arrived]))
     )
     network = spec.build_from(PLANTED)
     np.testing.assert_array_equal(edges, network.edges)
@@ -447,7 +455,7 @@ def alike(values, targets=None):
         (lambda: Similarity(k=1).build_from(alike([[1, 1], [2, 2]])), "graph.bandwidth: no client has two different"),
         (
             lambda: Similarity(k=1, bandwidth=1.0).build_from(alike([[1, 1], [1, 1]])),
-            "all 2 clients have the same summary, so that nobody is nearer than another; choose another graph",
+            "all 2 clients have the same summary, so that none is nearer than another; choose another graph",
         ),
         (
             lambda: Similarity(k=1, bandwidth=1.0, space="features").build_from(alike([[1, 1], [5, 5]])),
