@@ -156,7 +156,7 @@ class TestReal:
     pytestmark = real
 
     def test_counts_of_the_description(self):
-        """The class sizes that covtype.info prints, and its means and deviations, which two decimals of it round."""
+        """The class sizes that covtype.info prints, and its means and deviations, rounded to two decimals."""
         samples = Covtype().load()
         assert np.bincount(samples.y).tolist() == [211840, 283301, 35754, 2747, 9493, 17367, 20510]
         assert samples.x.shape == (581_012, 54)

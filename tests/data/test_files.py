@@ -1,4 +1,4 @@
-"""Files of the user's own: what is read, and the sentence for what cannot be."""
+"""The user's own files: what is read, and the error for what cannot be."""
 
 import lzma
 

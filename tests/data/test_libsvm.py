@@ -189,8 +189,8 @@ class TestReal:
         samples = A9a(client=client).load()
         assert samples.x.shape == (32_561, 123)
         assert samples.test[0].shape == (16_281, 123)
-        names, found = np.unique(samples.owner, return_counts=True)
-        frequency = dict(zip(names.tolist(), found.tolist(), strict=True))
+        names, counted = np.unique(samples.owner, return_counts=True)
+        frequency = dict(zip(names.tolist(), counted.tolist(), strict=True))
         assert {name: frequency[name] for name in counts} == counts
 
     def test_federation_of_occupations(self):

@@ -145,7 +145,7 @@ def test_the_borders_are_unstable():
 
 
 def test_a_fixed_step_is_unstable_on_denser_random_graphs():
-    """The share of connected 10-client Erdos-Renyi graphs on which step = 0.2 is stable, as counted elsewhere."""
+    """The share of connected 10-client Erdos-Renyi graphs on which step = 0.2 is stable, as counted independently."""
 
     def stable(probability, seed):
         graph = ErdosRenyi(probability=probability).build(10, seed)

@@ -15,7 +15,6 @@ from coterie.graphs.graph import Graph
 from coterie.spec import param, spec
 
 __all__ = [
-    "Auto",
     "Bipartite",
     "Complete",
     "Edges",
@@ -23,6 +22,7 @@ __all__ = [
     "Exponential",
     "GroupRing",
     "KRegular",
+    "MethodDefault",
     "Ring",
     "Star",
     "Torus",
@@ -32,7 +32,7 @@ TRIES = 200  # draws of a random graph before it is refused as too sparse to be 
 
 
 @spec
-class Auto:
+class MethodDefault:
     """The method's `default_graph`, or exponential if it has none."""
 
     def build(self, clients: int, seed: int = 0) -> Graph:
