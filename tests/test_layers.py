@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "coterie"
-ROOT = ["errors", "spec", "traced", "names", "registry"]  # anyone may import these
+ROOT = ["errors", "spec", "traced", "names", "lazy", "registry"]  # anyone may import these
 ORDER = [
     "numerics", "storage", "codecs", "data", "models", "learning", "graphs", "peers", "consensus", "bilevel",
     "estimators", "methods", "experiment", "comparison", "pages", "testing", "reproduce", "cli",

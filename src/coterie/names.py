@@ -300,7 +300,7 @@ MODELS = [
 GRAPHS = [
     Row(
         "auto",
-        "coterie.graphs.topologies:Auto",
+        "coterie.graphs.topologies:MethodDefault",
         "what suits the method: complete where it learns whom to hear, random-directed where it pushes, "
         "else exponential",
     ),

@@ -14,13 +14,14 @@ from coterie.consensus.primal_dual import Memory
 from coterie.data.clients import Federation, Split
 from coterie.experiment.engine import Training
 from coterie.graphs.graph import Graph
-from coterie.graphs.mixing import laplacian, lazy_metropolis, step_size_bound, weight_matrix
+from coterie.graphs.mixing import laplacian, lazy_metropolis, weight_matrix
 from coterie.graphs.topologies import ErdosRenyi, Ring
 from coterie.learning.task import Variables
 from coterie.methods import D2, GNSD, SPD, GossipSGD
 from coterie.methods.base import method
 from coterie.numerics import tree
 from support.cases import Weights, run, training
+from support.graph_cases import step_size_bound
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -1,4 +1,4 @@
-"""Human activities: recordings in both formats by hand, windows and what describes them; with COTERIE_DATA the real."""
+"""Human activities: small recordings in both formats, windows and their summaries; with COTERIE_DATA the real data."""
 
 import itertools
 import os
@@ -28,41 +28,41 @@ class TestSummaries:
         """x swings with 2 Hz and amplitude 0.3 around 1 g: the variance is 0.045, and all of it in the second band."""
         t = np.arange(100) / 50
         wave = 0.3 * np.sin(2 * np.pi * 2 * t)
-        found = described(np.stack([1 + wave, np.zeros(100), -2 * wave], axis=1))
-        assert found["mean x"] == pytest.approx(1)
-        assert found["deviation x"] == pytest.approx(np.sqrt(0.045))
-        assert found["deviation y"] == 0
-        assert found["energy x"] == pytest.approx(1.045)
-        assert found["energy z"] == pytest.approx(0.18)
-        assert found["correlation xz"] == pytest.approx(-1)
-        assert found["correlation xy"] == 0
-        assert found["centroid x"] == pytest.approx(2)
-        assert found["centroid y"] == 0
-        assert found["band 1 x"] == pytest.approx(np.log(0.045 + 1e-6))
-        assert found["band 0 x"] == pytest.approx(np.log(1e-6))
-        assert found["band 3 y"] == pytest.approx(np.log(1e-6))
-        assert found["magnitude area"] == pytest.approx(3 * np.abs(wave).mean())
-        assert found["change x"] == pytest.approx(0)
+        summary = described(np.stack([1 + wave, np.zeros(100), -2 * wave], axis=1))
+        assert summary["mean x"] == pytest.approx(1)
+        assert summary["deviation x"] == pytest.approx(np.sqrt(0.045))
+        assert summary["deviation y"] == 0
+        assert summary["energy x"] == pytest.approx(1.045)
+        assert summary["energy z"] == pytest.approx(0.18)
+        assert summary["correlation xz"] == pytest.approx(-1)
+        assert summary["correlation xy"] == 0
+        assert summary["centroid x"] == pytest.approx(2)
+        assert summary["centroid y"] == 0
+        assert summary["band 1 x"] == pytest.approx(np.log(0.045 + 1e-6))
+        assert summary["band 0 x"] == pytest.approx(np.log(1e-6))
+        assert summary["band 3 y"] == pytest.approx(np.log(1e-6))
+        assert summary["magnitude area"] == pytest.approx(3 * np.abs(wave).mean())
+        assert summary["change x"] == pytest.approx(0)
 
     def test_a_staircase_by_hand(self):
         window = np.zeros((4, 3))
         window[:, 0] = [0, 1, 2, 5]
         window[:, 1] = [0, 0, 3, 3]
-        found = described(window)
-        assert found["change x"] == 3.0  # (2 + 5) / 2 - (0 + 1) / 2
-        assert [found[f"{name} x"] for name in ("minimum", "median", "maximum")] == [0, 1.5, 5]
-        assert found["lower quartile x"] == 0.75
-        assert found["upper quartile x"] == 2.75
-        assert found["maximum magnitude"] == pytest.approx(np.hypot(5, 3))
-        assert found["correlation xy"] == pytest.approx(np.corrcoef(window[:, 0], window[:, 1])[0, 1])
+        summary = described(window)
+        assert summary["change x"] == 3.0  # (2 + 5) / 2 - (0 + 1) / 2
+        assert [summary[f"{name} x"] for name in ("minimum", "median", "maximum")] == [0, 1.5, 5]
+        assert summary["lower quartile x"] == 0.75
+        assert summary["upper quartile x"] == 2.75
+        assert summary["maximum magnitude"] == pytest.approx(np.hypot(5, 3))
+        assert summary["correlation xy"] == pytest.approx(np.corrcoef(window[:, 0], window[:, 1])[0, 1])
 
     @settings(max_examples=30, deadline=None)
     @given(st.integers(4, 41), st.integers(0, 2**32 - 1))
     def test_bands_add_up_to_the_variance(self, width, seed):
         """Parseval: no energy is lost between the bands, for even and odd widths."""
         window = np.random.default_rng(seed).standard_normal((width, 3))
-        found = described(window)
-        total = sum(np.exp(found[f"band {band} z"]) - 1e-6 for band in range(4))
+        summary = described(window)
+        total = sum(np.exp(summary[f"band {band} z"]) - 1e-6 for band in range(4))
         assert total == pytest.approx(window[:, 2].var())
 
     def test_a_window_does_not_depend_on_its_neighbours(self):
@@ -97,9 +97,9 @@ class TestWindows:
         edges = np.cumsum([0, *lengths])
         start, segment = window_starts(list(itertools.pairwise(edges)), width, step)
         marks = split_in_time(start, segment, segment % strata, width)
-        held = {mark: {s for a in start[marks == mark] for s in range(a, a + width)} for mark in MARKS}
+        samples = {mark: {s for a in start[marks == mark] for s in range(a, a + width)} for mark in MARKS}
         for one, two in itertools.combinations(MARKS, 2):
-            assert not held[one] & held[two]
+            assert not samples[one] & samples[two]
         if step >= width:
             assert "" not in marks
 
@@ -130,7 +130,7 @@ def write(folder, files: dict[str, str]) -> None:
 
 
 def write_packed(path) -> None:
-    """Write the same stretches as differences of whole tenths of g; the last one wraps around 16 bits and back."""
+    """Write the same segments as differences of whole tenths of g; the last one wraps around 16 bits and back."""
     stretches = [RECORDINGS["acc_exp01_user01.txt"][2:30], RECORDINGS["acc_exp02_user01.txt"][4:20], np.ones((12, 3))]
     tenths = np.round(np.concatenate(stretches).T * 10).astype(np.int64)
     delta = np.diff(tenths, axis=1, prepend=0)

@@ -15,7 +15,7 @@ from coterie.errors import CoterieError
 
 
 def pairs(sizes=(10, 6, 8), start=0):
-    """Make one pair a client; every input is a number of its own."""
+    """Make one pair per client; all inputs are different."""
     made, at = [], start
     for size in sizes:
         x = np.arange(at, at + size, dtype=np.float32)[:, None]
@@ -31,12 +31,12 @@ class TestFederation:
         given_pairs = pairs(sizes)
         made = federation(given_pairs, seed=seed)
         for client, (x, _) in enumerate(given_pairs):
-            found = []
+            values = []
             for split in (made.train, made.validation, made.test):
                 n = split.count[client]
                 assert np.array_equal(split.y[client, :n], split.x[client, :n, 0].astype(int) % 3)
-                found += split.x[client, :n, 0].tolist()
-            assert sorted(found) == x[:, 0].tolist()
+                values += split.x[client, :n, 0].tolist()
+            assert sorted(values) == x[:, 0].tolist()
 
     def test_defaults(self):
         made = federation(pairs())

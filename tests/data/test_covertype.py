@@ -89,7 +89,7 @@ def test_rows_are_drawn_by_the_seed(table):
         assert draw.owner.tolist() == everything.owner[rows].tolist()
     assert len({tuple(draw.y.tolist()) for draw in draws}) == 3
     assert np.array_equal(draws[3].x, Covtype(rows=2, seed=3).load().x)
-    with pytest.raises(CoterieError, match="rows must be at most 3, the rows there are, not 4"):
+    with pytest.raises(CoterieError, match="rows must be at most 3, the number of rows, not 4"):
         Covtype(rows=4).load()
 
 
@@ -156,7 +156,7 @@ class TestReal:
     pytestmark = real
 
     def test_counts_of_the_description(self):
-        """The class sizes that covtype.info prints, and its means and deviations, which two decimals of it round."""
+        """The class sizes that covtype.info prints, and its means and deviations, rounded to two decimals."""
         samples = Covtype().load()
         assert np.bincount(samples.y).tolist() == [211840, 283301, 35754, 2747, 9493, 17367, 20510]
         assert samples.x.shape == (581_012, 54)

@@ -1,4 +1,4 @@
-"""Partitions whose label shares come from a law: the law itself, and that every sample is dealt at most once."""
+"""Partitions by random label shares: their distributions, and that every sample is used at most once."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def ids(federation: Federation) -> list[int]:
 
 
 def coincidence(counts: np.ndarray) -> float:
-    """Return the chance that two of the counted things are alike: an unbiased estimate of the sum of squared shares."""
+    """Return the chance that two of the counted things are equal: an unbiased estimate of the sum of squared shares."""
     return float(np.sum(counts * (counts - 1)) / (counts.sum() * (counts.sum() - 1)))
 
 
@@ -52,8 +52,8 @@ def coincidence(counts: np.ndarray) -> float:
 class TestEvery:
     def test_samples_are_dealt_once_and_keep_their_labels(self, partition):
         federation = partition(pool(coarse=2), 10, seed=0)
-        found = ids(federation)
-        assert len(found) == len(set(found))
+        numbers = ids(federation)
+        assert len(numbers) == len(set(numbers))
         for split in (federation.train, federation.validation, federation.test):
             for x, y, n in zip(*split, strict=True):
                 assert np.array_equal(x[:n, 1], y[:n])
@@ -83,10 +83,10 @@ class TestDirichlet:
         y = np.repeat(np.arange(classes), per_class)
         counts = Dirichlet(alpha=alpha).draw(y, classes, clients, np.random.default_rng(0))
         assert counts.sum(0).tolist() == [per_class] * classes
-        found = np.array([coincidence(column) for column in counts.T])
-        assert abs(found.mean() - (alpha + 1) / (clients * alpha + 1)) < 4 * found.std() / np.sqrt(classes)
+        estimates = np.array([coincidence(column) for column in counts.T])
+        assert abs(estimates.mean() - (alpha + 1) / (clients * alpha + 1)) < 4 * estimates.std() / np.sqrt(classes)
 
-    def test_every_sample_is_dealt_and_nobody_is_nearly_empty(self):
+    def test_every_sample_is_used_and_no_client_is_nearly_empty(self):
         federation = Dirichlet(at_least=12)(pool(), 10, seed=0)
         counts = totals(federation)
         assert counts.sum() == 400
@@ -161,7 +161,7 @@ class TestPachinko:
         assert abs(np.mean(coarse) - top) < 4 * np.std(coarse) / np.sqrt(300)
         assert abs(np.mean(fine) - top * (beta + 1) / (2 * beta + 1)) < 4 * np.std(fine) / np.sqrt(300)
 
-    def test_everything_is_dealt_even_when_laws_run_dry(self):
+    def test_everything_is_used_even_when_classes_run_out(self):
         counts = totals(Pachinko(alpha=0.01)(pool(coarse=2), 10, seed=0))
         assert counts.sum(1).tolist() == [40] * 10
         assert counts.sum(0).tolist() == [40] * 10
@@ -190,7 +190,7 @@ class TestDominant:
         assert np.all((counts > 0).sum(1) == 1)
 
     def test_uses_what_the_rarest_label_allows(self):
-        """Client i takes 19 of 20 from label i, so 1000 samples a label allow nearly 1000 samples a client."""
+        """Client i takes 19 of 20 from label i, so 1000 samples per label allow nearly 1000 per client."""
         counts = totals(Dominant()(pool(per_class=1000), 10, seed=0))
         assert np.all(counts.sum(0) <= 1000)
         assert counts.sum(1).min() == counts.sum(1).max() > 985
@@ -203,7 +203,7 @@ class TestDealing:
         assert [[int(np.sum(part < 4)), int(np.sum(part >= 4))] for part in parts] == [[2, 0], [1, 2], [1, 6]]
         assert sorted(np.concatenate(parts)) == list(range(12))
 
-    def test_nobody_is_left_with_nothing_by_rounding(self):
+    def test_rounding_leaves_no_client_without_samples(self):
         parts = share_out(np.array([[99], [1]]), np.zeros(10, int), np.random.default_rng(0))
         assert [len(part) for part in parts] == [9, 1]
 

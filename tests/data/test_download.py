@@ -25,11 +25,11 @@ class Server:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 outer.requests.append(self.path)
-                found = outer.files.get(self.path)
-                if found is None:
+                file = outer.files.get(self.path)
+                if file is None:
                     self.send_error(404)
                     return
-                content, length = found if isinstance(found, tuple) else (found, len(found))
+                content, length = file if isinstance(file, tuple) else (file, len(file))
                 self.send_response(200)
                 if length >= 0:
                     self.send_header("Content-Length", str(length))
@@ -71,7 +71,7 @@ def remote(*addresses: str, content: bytes = CONTENT, kind: str = "sha256") -> R
     return Remote("set", "file.bin", addresses, f"{kind}:{hashlib.new(kind, content).hexdigest()}")
 
 
-def nobody() -> str:
+def closed_address() -> str:
     """Return an address where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -89,14 +89,14 @@ def test_whole(server, data, kind):
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
 
 
-def test_not_again_if_it_is_there(server, data):
+def test_an_existing_file_is_not_downloaded_again(server, data):
     server.files["/a"] = CONTENT
     wanted = remote(f"{server.address}/a")
     assert fetch(wanted) == fetch(wanted)
     assert server.requests == ["/a"]
 
 
-def test_a_file_the_user_put_there_is_taken_as_it_is(data):
+def test_a_file_of_the_user_is_used_as_it_is(data):
     (data / "set").mkdir(parents=True)
     (data / "set" / "file.bin").write_bytes(b"mine")
     assert fetch(remote("http://not.asked")).read_bytes() == b"mine"
@@ -130,8 +130,8 @@ def test_truncated_without_a_length(server, data):
 
 def test_wrong_checksum(server, data):
     server.files["/a"] = CONTENT[::-1]
-    expected, found = (hashlib.md5(c).hexdigest() for c in (CONTENT, CONTENT[::-1]))
-    assert_refused(remote(f"{server.address}/a", kind="md5"), data, f"its md5 checksum is {found}, not {expected}")
+    expected, actual = (hashlib.md5(c).hexdigest() for c in (CONTENT, CONTENT[::-1]))
+    assert_refused(remote(f"{server.address}/a", kind="md5"), data, f"its md5 checksum is {actual}, not {expected}")
 
 
 def test_not_found(server, data):
@@ -139,7 +139,7 @@ def test_not_found(server, data):
 
 
 def test_no_network(data):
-    assert_refused(remote(f"{nobody()}/a"), data, "no connection", "refused")
+    assert_refused(remote(f"{closed_address()}/a"), data, "no connection", "refused")
 
 
 def test_no_address(data):
@@ -149,13 +149,13 @@ def test_no_address(data):
 def test_the_next_address_is_tried(server, data):
     server.files["/page"] = b"<html>we have moved</html>"
     server.files["/good"] = CONTENT
-    path = fetch(remote(f"{nobody()}/a", f"{server.address}/page", f"{server.address}/good"))
+    path = fetch(remote(f"{closed_address()}/a", f"{server.address}/page", f"{server.address}/good"))
     assert path.read_bytes() == CONTENT
     assert server.requests == ["/page", "/good"]
 
 
 def test_every_reason_is_named(server, data):
-    away = nobody()
+    away = closed_address()
     assert_refused(
         remote(f"{away}/a", f"{server.address}/b"), data, f"{away}/a: no connection", "/b: the server answered"
     )
@@ -179,7 +179,7 @@ def test_folder_that_cannot_be_written(server, data):
     assert server.requests == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(server, data, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_no_file(server, data, monkeypatch):
     """Writing beyond the limit that the system sets for a file fails like a full disk."""
     resource = pytest.importorskip("resource")
     signal = pytest.importorskip("signal")

@@ -1,4 +1,4 @@
-"""Files of the user's own: what is read, and the sentence for what cannot be."""
+"""The user's own files: what is read, and the error for what cannot be."""
 
 import lzma
 
@@ -207,9 +207,9 @@ class TestNpz:
             ({"x": np.zeros((3, 1))}, "holds no array 'y'"),
             ({"x_train": np.zeros((3, 1)), "y_train": np.zeros(3)}, "holds no array 'x_test'"),
             ({"x": np.zeros((3, 1)), "y": np.zeros(2, int)}, "y has 2 entries but x has 3 samples"),
-            ({"x": np.zeros((3, 1)), "y": np.array(1)}, "y must have one entry a sample"),
+            ({"x": np.zeros((3, 1)), "y": np.array(1)}, "y must have one entry per sample"),
             ({"x": np.array(["a", "b"]), "y": np.zeros(2, int)}, "x in .* must be numbers"),
-            ({"x": np.zeros((2, 1)), "y": np.zeros((2, 2), int)}, r"must have one label a sample, not shape \(2,\)"),
+            ({"x": np.zeros((2, 1)), "y": np.zeros((2, 2), int)}, r"must have one label per sample, not shape \(2,\)"),
             ({"x": np.array([{}, {}]), "y": np.zeros(2)}, "holds Python objects"),
             ({"x": np.zeros((2, 1)), "y": np.zeros(2, int), "client": np.arange(3)}, "owner has 3 entries"),
             ({"x": np.zeros((2, 1)), "y": np.zeros(2, int), "split": np.array(["a", "b"])}, "says 'a' in row 1"),

@@ -80,9 +80,9 @@ class TestLibsvm:
             ("1 1:1\n1 1:1 2:nan\n", {}, "not a finite number in row 2"),
             ("1 1:1\ninf 1:1\n", {}, "not a finite number in row 2"),
             ("1 qid:1 1:1\n1 1:1\n", {}, "has a qid in 1 of 2 rows"),
-            ("1 5:1\n", {"features": 3}, "features is 3 but .* goes up to feature 5; use at least 5"),
+            ("1 5:1\n", {"features": 3}, "features is 3 but .* has feature 5; use at least 5"),
             ("1.5 1:1\n", {"kind": "classification"}, "labels that are not whole numbers; use kind = 'regression'"),
-            ("1 2000000000:1\n1 1:1\n", {}, "2 rows of 2000000000 features, 14.9 GiB once it is dense; at most 2 GiB"),
+            ("1 2000000000:1\n1 1:1\n", {}, "2 rows of 2000000000 features, 14.9 GiB as a dense array; at most 2 GiB"),
         ],
     )
     def test_wrong_input_gets_one_sentence(self, write, text, options, sentence):
@@ -189,8 +189,8 @@ class TestReal:
         samples = A9a(client=client).load()
         assert samples.x.shape == (32_561, 123)
         assert samples.test[0].shape == (16_281, 123)
-        names, found = np.unique(samples.owner, return_counts=True)
-        frequency = dict(zip(names.tolist(), found.tolist(), strict=True))
+        names, counted = np.unique(samples.owner, return_counts=True)
+        frequency = dict(zip(names.tolist(), counted.tolist(), strict=True))
         assert {name: frequency[name] for name in counts} == counts
 
     def test_federation_of_occupations(self):

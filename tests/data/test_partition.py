@@ -1,4 +1,4 @@
-"""Partitions: who holds which samples. Pools are built so that a sample's value says which sample it is."""
+"""Partitions of samples among clients. In these pools a sample's value identifies it."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def all_ids(federation: Federation, parts: tuple[str, ...] = ("train", "validati
     return [i for client in range(len(federation)) for part in parts for i in ids(federation, part, client)]
 
 
-def held(federation: Federation) -> list[set[int]]:
+def classes_of(federation: Federation) -> list[set[int]]:
     return [set(np.flatnonzero(row).tolist()) for row in federation.label_counts()]
 
 
@@ -48,8 +48,8 @@ ALL = [Iid(), Classes(classes=3), Groups(groups=5), Quantity(), Quantity(law="po
 class TestEvery:
     def test_no_sample_is_used_twice_and_labels_stay_with_their_inputs(self, partition):
         federation = partition(pool(**OWNED), 20, seed=3)
-        found = all_ids(federation)
-        assert len(found) == len(set(found)) == 400
+        numbers = all_ids(federation)
+        assert len(numbers) == len(set(numbers)) == 400
         for split in (federation.train, federation.validation, federation.test):
             for x, y, n in zip(*split, strict=True):
                 assert np.array_equal(x[:n, 1], y[:n])
@@ -110,7 +110,7 @@ class TestClasses:
         federation = Classes(classes=2, validation=0)(pool(per_class=500, test_per_class=20), 100, seed=10)
         assert federation.train.count.tolist() == [50] * 100
         assert all(sorted(row[row > 0]) == [25, 25] for row in federation.label_counts())
-        hands = held(federation)
+        hands = classes_of(federation)
         for row in range(20):
             assert sorted(c for hand in hands[5 * row : 5 * row + 5] for c in hand) == list(range(10))
         assert len({tuple(sorted(hand)) for hand in hands}) > 5  # the matching differs from row to row
@@ -118,7 +118,7 @@ class TestClasses:
     def test_official_test_set_is_every_test_sample_of_the_clients_classes(self):
         source = pool(test_per_class=4)
         federation = Classes(classes=3)(source, 20, seed=0)
-        for client, hand in enumerate(held(federation)):
+        for client, hand in enumerate(classes_of(federation)):
             assert sorted(ids(federation, "test", client)) == sorted(-1 - i for i in range(40) if i % 10 in hand)
 
     def test_own_test_set_when_asked(self):
@@ -130,7 +130,7 @@ class TestClasses:
         federation = Classes(classes=2, samples=20, validation=0, test_samples=6)(source, 10, seed=0)
         assert all(sorted(row[row > 0]) == [10, 10] for row in federation.label_counts())
         assert federation.test.count.tolist() == [6] * 10
-        for y, hand in zip(federation.test.y, held(federation), strict=True):
+        for y, hand in zip(federation.test.y, classes_of(federation), strict=True):
             assert [int(np.sum(y[:6] == c)) for c in sorted(hand)] == [3, 3]
 
     def test_splits_are_stratified(self):
@@ -141,7 +141,7 @@ class TestClasses:
 
     @settings(max_examples=60, deadline=None)
     @given(st.data())
-    def test_hands_are_fair_and_hold_no_class_twice(self, data):
+    def test_hands_are_fair_and_have_no_class_twice(self, data):
         labels = np.arange(data.draw(st.integers(1, 12), label="classes")) * 3  # labels need not be 0, 1, 2
         size = data.draw(st.integers(1, len(labels)), label="classes per client")
         clients = data.draw(st.integers(1, 40), label="clients")
@@ -177,13 +177,13 @@ class TestGroups:
         """Li et al. 2024, "non-IID SBM": 5 groups of 20 clients with the class pairs (0, 1), (2, 3), ..."""
         federation = Groups(groups=5)(pool(per_class=200, test_per_class=3), 100, seed=0)
         assert federation.groups.tolist() == [i // 20 for i in range(100)]
-        assert held(federation) == [{2 * (i // 20), 2 * (i // 20) + 1} for i in range(100)]
+        assert classes_of(federation) == [{2 * (i // 20), 2 * (i // 20) + 1} for i in range(100)]
         assert federation.test.count.tolist() == [6] * 100
 
     def test_uneven_numbers(self):
         federation = Groups(groups=3)(pool(), 7, seed=0)
         assert federation.groups.tolist() == [0, 0, 0, 1, 1, 2, 2]
-        assert held(federation) == [{0, 1, 2, 3}] * 3 + [{4, 5, 6}] * 2 + [{7, 8, 9}] * 2
+        assert classes_of(federation) == [{0, 1, 2, 3}] * 3 + [{4, 5, 6}] * 2 + [{7, 8, 9}] * 2
 
     @pytest.mark.parametrize(
         ("groups", "clients", "reason"), [(11, 20, "the classes"), (5, 4, "the number of clients")]
@@ -227,7 +227,7 @@ class TestNatural:
             mine = ids(federation, "train", client) + ids(federation, "test", client)
             assert sorted(mine) == np.flatnonzero(owner == name).tolist()
 
-    def test_small_owners_are_left_out_and_said_so(self):
+    def test_small_owners_are_left_out_and_reported(self):
         owner = np.repeat(["a", "b", "c"], [3, 5, 2])
         federation = Natural(at_least=3)(pool(per_class=1, owner=owner), None, seed=0)
         assert federation.names == ("a", "b")
@@ -237,11 +237,11 @@ class TestNatural:
         with pytest.raises(CoterieError, match="client 'b' would have 1 sample"):
             Natural(at_least=1)(pool(per_class=1, owner=np.repeat(["a", "b"], [9, 1])), None, seed=0)
 
-    def test_nobody_is_large_enough(self):
+    def test_no_owner_is_large_enough(self):
         with pytest.raises(CoterieError, match="no owner has at_least 99 samples; the largest has 20"):
             Natural(at_least=99)(pool(**OWNED), None, seed=0)
 
-    def test_number_of_clients_is_a_cap(self):
+    def test_number_of_clients_is_a_limit(self):
         federation = Natural()(pool(**OWNED), 7, seed=0)
         assert len(federation) == 7
         assert [int(name) for name in federation.names] == sorted(int(name) for name in federation.names)

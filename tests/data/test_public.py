@@ -68,7 +68,7 @@ class TestIdx:
         write_four(data / "debian", four_arrays(np.random.default_rng(1)))
         assert len(FashionMnist().load()) == 6
 
-    def test_files_of_unknown_content_beside_are_not_mistaken_for_the_set(self, data):
+    def test_files_of_unknown_content_are_not_mistaken_for_the_set(self, data):
         """Two sets use the same four names; in the common folder only the right checksum counts."""
         write_four(data, four_arrays(np.random.default_rng(0)))
         with pytest.raises(CoterieError, match="mnist could not be downloaded"):
@@ -255,8 +255,8 @@ class TestShakespeare:
         assert len(text.ALPHABET) == len(set(text.ALPHABET)) == 80
 
     def test_speeches(self):
-        found = text.speeches("ANN:\nOne line,\nanother.\n\nBOB:\nHo!\n\nANN:\n\nANN:\nStill.\n\nand more.\n")
-        assert found == {"ANN": "One line,\nanother.\nStill.\nand more.", "BOB": "Ho!"}
+        speech = text.speeches("ANN:\nOne line,\nanother.\n\nBOB:\nHo!\n\nANN:\n\nANN:\nStill.\n\nand more.\n")
+        assert speech == {"ANN": "One line,\nanother.\nStill.\nand more.", "BOB": "Ho!"}
 
     def test_windows_hand_computed(self):
         x, y, owner = text.windows({"a": "abcdefgh", "b": "xyz", "c": "$$$$"}, 3)
@@ -341,7 +341,7 @@ class TestReal:
         assert federation.test.count[0] == 980 + 1135  # the official test images of 0 and 1
 
     def test_the_excerpt_is_downloaded_and_has_the_known_checksum(self, tmp_path, monkeypatch):
-        """A folder stands in for the official address; the file must be, to the byte, the one that is known."""
+        """A folder replaces the official address; the file must be the known one, byte for byte."""
         content = read_bytes(Path(str(REAL)) / "text" / "tinyshakespeare.txt.xz")
         (tmp_path / "mirror" / "shakespeare").mkdir(parents=True)
         (tmp_path / "mirror" / "shakespeare" / "tinyshakespeare.txt").write_bytes(content)

@@ -1,4 +1,4 @@
-"""The synthetic federations: their laws, against theory."""
+"""The synthetic federations: their distributions, against theory."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ class TestHierarchicalLinear:
         assert not np.array_equal(truth.clusters[0], truth.clusters[1])
 
     def test_logistic_targets_follow_their_law(self):
-        """Of 40,000 samples, as many are 1 as their chances add up to, over all and where the chance is small."""
+        """Of 40,000 samples, the number of ones is the sum of their probabilities, also where these are small."""
         spec = HierarchicalLinear(
             clusters=2, clients_per_cluster=1, dimension=3, within=0, train_size=20_000, logistic=True, seed=3
         )
@@ -73,8 +73,8 @@ class TestHierarchicalLinear:
         for seed in range(5):
             spec = HierarchicalLinear(seed=seed)
             federation = load(spec)
-            found = np.einsum("kdm,km->kd", np.linalg.pinv(federation.train.x), federation.train.y)
-            norms.append(np.linalg.norm(found - spec.truth().clients, axis=1))
+            estimates = np.einsum("kdm,km->kd", np.linalg.pinv(federation.train.x), federation.train.y)
+            norms.append(np.linalg.norm(estimates - spec.truth().clients, axis=1))
         assert abs(np.mean(norms) - 4.487) < 0.12
         assert abs(np.mean(np.square(norms)) - (20 + 10 / 9)) < 1.1
 
@@ -86,7 +86,7 @@ class TestPlantedGroups:
         assert federation.groups.tolist() == [0, 0, 0, 1, 1, 1]
         assert federation.train.count.tolist() == [20] * 6
 
-    def test_groups_name_the_same_components_differently(self):
+    def test_groups_label_the_same_components_differently(self):
         """Far apart, a sample's nearest centre is its component, and group g's label is (component + g) mod classes."""
         spec = PlantedGroups(groups=3, clients=6, classes=3, dims=5, separation=50.0)
         federation = load(spec)

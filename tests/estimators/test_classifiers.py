@@ -48,7 +48,7 @@ def donors(seed=0, branches=20, regions=4, each=15):
 
 
 def quick(estimator):
-    """The contract is the same for few penalties, and it is asked dozens of times."""
+    """Few penalties and folds: the contract runs dozens of fits, and few are enough for it."""
     return estimator(gammas=(1.0, 10.0), cv=2) if estimator is HierarchicalLogisticRegressionCV else estimator()
 
 
@@ -58,7 +58,7 @@ def routing():
         yield
 
 
-# What each check tests is scikit-learn's; array API support is the one it skips, for want of a back end.
+# The checks are scikit-learn's; only array API support is skipped, which needs a back end we do not install.
 @parametrize_with_checks([quick(estimator) for estimator in ALL], expected_failed_checks=lambda _: {})
 def test_the_contract_of_scikit_learn(estimator, check):
     if "array_api" not in str(check):
@@ -66,13 +66,13 @@ def test_the_contract_of_scikit_learn(estimator, check):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_a_column_by_name_is_an_array_by_another_name(estimator):
+def test_a_named_column_gives_the_same_as_an_array(estimator):
     X, y = donors()
     named = quick(estimator).set_params(groups="branch", within="region").fit(X, y)
     features = X[["age", "gifts"]]
     arrays = quick(estimator).fit(features, y, groups=X["branch"], within=X["region"].to_numpy())
-    synonyms = quick(estimator).fit(features, y, clients=X["branch"].tolist(), clusters=X["region"])
-    for other in (arrays, synonyms):
+    lists = quick(estimator).fit(features, y, groups=X["branch"].tolist(), within=X["region"])
+    for other in (arrays, lists):
         np.testing.assert_array_equal(other.coef_, named.coef_)
     np.testing.assert_array_equal(arrays.predict_proba(features, groups=X["branch"]), named.predict_proba(X))
     assert arrays.score(features, y, groups=X["branch"]) == named.score(X, y)
@@ -81,7 +81,7 @@ def test_a_column_by_name_is_an_array_by_another_name(estimator):
     np.testing.assert_array_equal(again.predict(X), named.predict(X))
 
 
-def test_by_name_in_a_pipeline_a_search_and_out_of_fold():
+def test_column_names_in_a_pipeline_a_search_and_out_of_fold():
     X, y = donors()
     scale = ColumnTransformer(
         [("scale", StandardScaler(), ["age", "gifts"])], remainder="passthrough", verbose_feature_names_out=False
@@ -106,7 +106,7 @@ def test_arrays_are_routed():
     X, y = donors()
     features = X[["age", "gifts"]]
     model = HierarchicalLogisticRegression(group_variance=1.0)
-    # By the model's own `score`: scikit-learn's scorers pass nothing on to a prediction, which columns by name do.
+    # By the model's own `score`: scikit-learn's scorers pass no arrays to a prediction (columns by name need none).
     scores = cross_val_score(model, features, y, cv=KFold(3), params={"groups": X["branch"]})
     by_name = HierarchicalLogisticRegression("branch", group_variance=1.0)
     np.testing.assert_array_equal(scores, cross_val_score(by_name, X[["age", "gifts", "branch"]], y, cv=KFold(3)))
@@ -115,7 +115,7 @@ def test_arrays_are_routed():
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
-def test_a_model_of_several_groups_wants_them_again():
+def test_a_model_of_several_groups_needs_them_to_predict():
     X, y = donors()
     model = PooledLogisticRegression().fit(X[["age", "gifts"]], y, groups=X["branch"])
     with pytest.raises(InvalidData, match="groups: the model was fitted with 20 groups"):
@@ -123,7 +123,7 @@ def test_a_model_of_several_groups_wants_them_again():
 
 
 def test_the_log_odds_of_another_model_as_an_offset():
-    """An offset that holds the whole truth leaves nothing to correct, out of the column as out of the array."""
+    """With the true log-odds as an offset nothing is left to correct, given as a column or as an array."""
     X, y = donors()
     truth = 0.05 * (X["age"] - 50) + X["gifts"] - 1
     by_name = HierarchicalLogisticRegression("branch", "region", offset="truth", random="intercept", group_variance=1.0)

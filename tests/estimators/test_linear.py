@@ -1,4 +1,4 @@
-"""The hierarchical linear model against answers made another way: by hand, densely on the raw rows, by simulation."""
+"""The hierarchical linear model against independent answers: by hand, densely on the raw rows, by simulation."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_the_vectors_of_four_groups_in_two_clusters():
     model = HierarchicalLinearRegression(
         fit_intercept=False, residual_variance=1, group_variance=1, within_variance=1, covariance="isotropic"
     )
-    model.fit(np.ones((4, 1)), [1, 2, 5, 8], clients=list("abcd"), clusters=[1, 1, 2, 2])
+    model.fit(np.ones((4, 1)), [1, 2, 5, 8], groups=list("abcd"), within=[1, 1, 2, 2])
     np.testing.assert_allclose(model.coef_.ravel(), [1.875, 2.375, 5.125, 6.625], rtol=1e-14)
     np.testing.assert_allclose(model.within_coef_.ravel(), [2.75, 5.25], rtol=1e-14)
     np.testing.assert_allclose(model.global_coef_, [4.0], rtol=1e-14)
@@ -101,11 +101,11 @@ def test_the_solution_is_generalised_least_squares_on_the_raw_rows(random, group
         return np.broadcast_to(values, len(columns))
 
     beta, v, u = Dense(X, groups, districts, columns, 1.7, spread(group), spread(within)).fit(y)
-    found, found_districts, found_beta = coefficients(model)
+    fitted, fitted_districts, fitted_beta = coefficients(model)
     of_group = np.array([districts[groups == i][0] for i in range(groups.max() + 1)])
-    np.testing.assert_allclose(found_beta, beta, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found_districts, beta + v, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found, beta + v[of_group] + u, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(fitted_beta, beta, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(fitted_districts, beta + v, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(fitted, beta + v[of_group] + u, rtol=0, atol=1e-10)
 
 
 @given(st.integers(0, 2**31), st.floats(0.01, 100), st.floats(0.01, 100))
@@ -152,13 +152,13 @@ def test_reml_is_the_maximum_of_the_dense_likelihood(covariance):
         levels = [np.broadcast_to(v[1 + a * free : 1 + (a + 1) * free], 2) for a in (0, 1)]
         return Dense(X, groups, districts, np.array([0, 1]), v[0], *levels).criterion(y)
 
-    found = [components["residual"], *list(components["group"].values())[:free]]
-    found = np.log(np.maximum([*found, *list(components["within"].values())[:free]], 1e-9))
-    assert -2 * model.log_likelihood_ == pytest.approx(criterion(found), abs=1e-5)
+    estimates = [components["residual"], *list(components["group"].values())[:free]]
+    estimates = np.log(np.maximum([*estimates, *list(components["within"].values())[:free]], 1e-9))
+    assert -2 * model.log_likelihood_ == pytest.approx(criterion(estimates), abs=1e-5)
     bounds = [(-12.0, 5.0)] * (1 + 2 * free)
     best = minimize(criterion, np.zeros(1 + 2 * free), method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-13})
-    assert criterion(found) <= best.fun + 1e-5
-    np.testing.assert_allclose(np.exp(found), np.exp(best.x), rtol=1e-3, atol=1e-4)
+    assert criterion(estimates) <= best.fun + 1e-5
+    np.testing.assert_allclose(np.exp(estimates), np.exp(best.x), rtol=1e-3, atol=1e-4)
 
 
 def test_reml_with_one_variance_given_searches_for_the_others():
@@ -177,7 +177,7 @@ def test_reml_with_one_variance_given_searches_for_the_others():
     np.testing.assert_allclose([components["residual"], components["within"]["intercept"]], np.exp(best.x), rtol=1e-3)
 
 
-def test_a_variance_of_zero_is_found():
+def test_a_variance_of_zero_is_estimated():
     random = np.random.default_rng(0)
     X, groups = random.normal(size=(200, 1)), np.arange(200) % 20
     noise = random.normal(size=(10, 20))
@@ -188,7 +188,7 @@ def test_a_variance_of_zero_is_found():
 
 
 def test_no_change_of_a_variance_is_better_where_most_of_them_are_zero():
-    """Twelve variances, two of which are there: a search that stops at a bound of zero ends far from the best."""
+    """Twelve variances, two of which are not zero: a search that stops at a bound of zero ends far from the best."""
     random = np.random.default_rng(0)
     groups = np.repeat(np.arange(400), 12)
     X = random.normal(size=(len(groups), 5)) * [1, 1, 10, 0.1, 1]
@@ -199,13 +199,13 @@ def test_no_change_of_a_variance_is_better_where_most_of_them_are_zero():
     )
     data = {"X": X, "y": y, "groups": groups, "within": groups // 20}
     model = HierarchicalLinearRegression().fit(**data)
-    found = {level: model.variance_components_[level] for level in ("group", "within")}
-    assert 0.05 < found["group"]["x0"] < 0.15
-    for level, components in found.items():
+    estimates = {level: model.variance_components_[level] for level in ("group", "within")}
+    assert 0.05 < estimates["group"]["x0"] < 0.15
+    for level, components in estimates.items():
         for name, variance in components.items():
             scale = np.mean(X[:, int(name[1:])] ** 2) if name != "intercept" else 1.0
             for other in (0.0, variance * 1.05, variance + 1e-3 / scale):
-                changed = {**found, level: {**components, name: other}}
+                changed = {**estimates, level: {**components, name: other}}
                 nearby = HierarchicalLinearRegression(
                     group_variance=changed["group"], within_variance=changed["within"]
                 ).fit(**data)
@@ -244,7 +244,7 @@ def test_the_federated_fit_is_the_same_to_the_bit_and_its_size_is_in_the_ledger(
     assert fits[1].ledger_["bytes_up"] == fits[1].statistics_.nbytes == 8 * numbers * 12
 
 
-def test_a_message_holds_what_the_moments_do():
+def test_a_message_has_all_moments():
     X, y, groups, _ = schools()
     counts = np.bincount(groups).astype(float)
     for intercept in (True, False):
@@ -259,11 +259,11 @@ def test_moments_are_sums_of_products_also_of_absent_groups_and_with_weights():
     X, y, w = random.normal(size=(50_000, 2)), random.normal(size=50_000), random.random(50_000)
     groups = random.integers(0, 9, 50_000)
     groups[groups == 4] = 5
-    found = group_moments(X, y, groups, 10, True, w)
+    moments = group_moments(X, y, groups, 10, True, w)
     z = np.column_stack([np.ones(len(X)), X, y])
     for i in range(10):
         rows = groups == i
-        np.testing.assert_allclose(found[:, :, i], (z[rows].T * w[rows]) @ z[rows], rtol=1e-10, atol=1e-9)
+        np.testing.assert_allclose(moments[:, :, i], (z[rows].T * w[rows]) @ z[rows], rtol=1e-10, atol=1e-9)
 
 
 def test_the_standard_deviation_of_a_prediction_is_that_of_hendersons_equations():
@@ -291,7 +291,7 @@ def test_the_standard_deviation_of_a_prediction_is_that_of_hendersons_equations(
     np.testing.assert_allclose(errors, np.sqrt(np.diag(inverse)[:3]), rtol=1e-10)
 
 
-def test_an_offset_is_a_part_of_the_answer_that_is_known():
+def test_an_offset_is_added_to_the_prediction():
     X, y, groups, districts = schools()
     known = np.sin(np.arange(len(y)))
     with_offset = HierarchicalLinearRegression().fit(X, y + known, groups=groups, within=districts, offset=known)
@@ -343,7 +343,7 @@ def test_local_and_pooled_with_a_year_and_an_income():
 
 @pytest.mark.parametrize("ratio", [1e8, 1e14])
 def test_groups_that_hardly_share_anything_are_least_squares(ratio):
-    """As a variance grows every group is on its own; nothing may be lost to a difference of large numbers."""
+    """As a variance grows every group is on its own; no digits may be lost to a difference of large numbers."""
     random = np.random.default_rng(3)
     X, groups = random.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
     y = 5 + X @ [1.0, 2.0] + random.normal(size=60)
@@ -403,7 +403,7 @@ def test_james_stein_beats_the_best_linear_unbiased_estimate(groups, blue):
     assert np.mean(errors[True]) < {2: 6.5, 5: 5.36}[groups]
 
 
-def test_cross_validation_tries_every_pair_on_rows_held_out():
+def test_cross_validation_tries_every_pair_on_held_out_rows():
     from sklearn.model_selection import KFold
 
     X, y, groups, districts = schools(2, groups=20, districts=4, largest=15)
@@ -438,8 +438,8 @@ def test_cross_validation_over_groups_holds_whole_groups_out():
         X, y, groups=groups, within=districts
     )
     assert model.gamma_ in (1, 10)
-    folds = model._folds(model._read_fit(X, y, groups, districts))
-    assert all(not set(groups[held]) & set(np.delete(groups, held)) for held in folds)
+    folds = model._folds(model._read_fit(X, y, groups, districts, None))
+    assert all(not set(groups[fold]) & set(np.delete(groups, fold)) for fold in folds)
 
 
 def test_a_search_that_begins_with_few_groups_ends_where_the_whole_one_does(monkeypatch):
@@ -447,7 +447,7 @@ def test_a_search_that_begins_with_few_groups_ends_where_the_whole_one_does(monk
     whole = HierarchicalLinearRegression(random="intercept").fit(X, y, groups=groups, within=districts)
     monkeypatch.setattr("coterie.estimators.reml._FEW", 50)
     staged = HierarchicalLinearRegression(random="intercept").fit(X, y, groups=groups, within=districts)
-    # It stops within a thousandth of a standard error, which 300 groups know to about 4 %.
+    # It stops within a thousandth of a standard error, which 300 groups determine to about 4 %.
     assert staged.variance_components_["residual"] == pytest.approx(whole.variance_components_["residual"], rel=1e-4)
     assert staged.variance_components_["group"] == pytest.approx(whole.variance_components_["group"], rel=3e-4)
     assert staged.log_likelihood_ == pytest.approx(whole.log_likelihood_, abs=1e-5)

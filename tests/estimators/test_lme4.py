@@ -81,9 +81,9 @@ def test_predicted_effects(fitted):
 def compare(ours, theirs):
     ours.index = ours.index.astype(str)
     for coefficient, values in theirs["value"].items():
-        found = ours.loc[theirs["label"], plain(coefficient)]
+        estimates = ours.loc[theirs["label"], plain(coefficient)]
         # Relative to the spread of the effects: single ones may be as good as zero.
-        np.testing.assert_allclose(found, values, rtol=1e-3, atol=1e-3 * np.std(values))
+        np.testing.assert_allclose(estimates, values, rtol=1e-3, atol=1e-3 * np.std(values))
 
 
 def test_statsmodels(fitted):

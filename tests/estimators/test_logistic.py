@@ -1,4 +1,4 @@
-"""The hierarchical logistic model against answers made another way: by hand, by SciPy on the dense objective."""
+"""The hierarchical logistic model against independent answers: by hand, by SciPy on the dense objective."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from coterie.estimators import (
 from coterie.estimators.bernoulli import Bernoulli
 from coterie.estimators.blocks import Tree
 from coterie.estimators.laplace import Criterion, Problem, laplace
-from coterie.estimators.newton import WEAK, Penalty, find_mode, settle
+from coterie.estimators.newton import WEAK, Penalty, find_bounded_mode, find_mode
 from coterie.estimators.search import search
 
 NAMES = ["intercept", "x0", "x1"]
@@ -69,8 +69,8 @@ class Dense:
 
     def solve(self):
         start = np.zeros(self.Z.shape[1])
-        found = minimize(self.value, start, jac=self.gradient, hess=self.hessian, method="trust-exact", tol=1e-11)
-        return found.x - np.linalg.solve(self.hessian(found.x), self.gradient(found.x))  # to the last digits
+        result = minimize(self.value, start, jac=self.gradient, hess=self.hessian, method="trust-exact", tol=1e-11)
+        return result.x - np.linalg.solve(self.hessian(result.x), self.gradient(result.x))  # to the last digits
 
     def tables(self, b):
         """Return beta, the districts' and the groups' deviations."""
@@ -152,10 +152,10 @@ def test_the_answer_is_scipys_on_the_dense_objective(random, group, within):
     b = dense.solve()
     assert np.abs(dense.gradient(b)).max() < 1e-9
     beta, v, u = dense.tables(b)
-    found, found_districts, found_beta = coefficients(model)
-    np.testing.assert_allclose(found_beta, beta, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found_districts, beta + v, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found, beta + v[model.group_within_] + u, rtol=0, atol=1e-8)
+    fitted, fitted_districts, fitted_beta = coefficients(model)
+    np.testing.assert_allclose(fitted_beta, beta, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(fitted_districts, beta + v, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(fitted, beta + v[model.group_within_] + u, rtol=0, atol=1e-8)
     errors = np.sqrt(np.diag(np.linalg.inv(dense.hessian(b)))[:3])
     np.testing.assert_allclose(model.summary().coefficients["standard error"], errors, rtol=1e-7)
 
@@ -169,7 +169,7 @@ def test_the_gradient_is_zero_in_every_group_district_and_for_all(seed, gamma, p
     ).fit(X, y, groups=groups, within=districts)
     theta, w, overall = coefficients(model)
     of_group, design = model.group_within_, np.column_stack([np.ones(len(X)), X])
-    # Where the features separate all rows, the weak prior, in units of the root mean square, holds beta.
+    # Where the features separate all rows, the weak prior, in units of the root mean square, bounds beta.
     weak = WEAK * np.mean(design**2, axis=0) * overall if np.abs(overall).max() > 6 else np.zeros(3)
     for i, row in enumerate(theta):
         A, b = design[groups == i], y[groups == i]
@@ -188,7 +188,7 @@ def test_the_gradient_of_the_likelihood_is_that_of_its_differences(marginal, sca
     criterion = Criterion(problem(X, y, groups, districts, np.array([0, 2]), group=None, within=None,
                                   scale=scale, marginal=marginal))  # fmt: skip
     levels = 4 if scale is None else 2
-    mode, _ = settle(criterion.problem.data, criterion.penalty(np.full(levels, 0.5)))
+    mode, _ = find_bounded_mode(criterion.problem.data, criterion.penalty(np.full(levels, 0.5)))
     criterion.begin(mode)
     point = np.r_[[0.9, 0.4, 0.7, 0.2][:levels], [0.3, -0.2, 0.1] if marginal else []]
     gradient = criterion(point)[1]
@@ -209,10 +209,10 @@ def test_variances_maximise_laplaces_approximation_on_the_dense_problem(likeliho
         return -(dense.restricted() if likelihood == "restricted" else dense.marginal(x[1:]))
 
     beta = np.r_[model.global_intercept_, model.global_coef_] if likelihood == "marginal" else []
-    found = np.r_[np.log(model.variance_components_["group"]["intercept"]), beta]
-    assert model.log_likelihood_ == pytest.approx(-criterion(found), abs=1e-7)
-    best = minimize(criterion, found + 0.2, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8})
-    np.testing.assert_allclose(found, best.x, atol=2e-3)
+    estimates = np.r_[np.log(model.variance_components_["group"]["intercept"]), beta]
+    assert model.log_likelihood_ == pytest.approx(-criterion(estimates), abs=1e-7)
+    best = minimize(criterion, estimates + 0.2, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8})
+    np.testing.assert_allclose(estimates, best.x, atol=2e-3)
 
 
 def test_laplace_is_near_the_integral_where_groups_are_large():
@@ -236,7 +236,7 @@ def test_laplace_is_near_the_integral_where_groups_are_large():
     assert fit.log_likelihood == pytest.approx(total, abs=5e-4)
 
 
-def test_a_variance_of_zero_is_found_and_is_the_pooled_model():
+def test_a_variance_of_zero_is_estimated_and_gives_the_pooled_model():
     random = np.random.default_rng(0)
     X, groups = random.normal(size=(400, 1)), np.arange(400) % 20
     y = np.arange(400) // 20 % 2  # every group has as many of both classes: less than chance would have it
@@ -283,7 +283,7 @@ def test_a_search_leaves_a_start_of_zero_that_is_no_minimum():
     assert search(Well(), np.zeros(1)) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_an_offset_for_all_is_taken_back_by_the_intercept():
+def test_the_intercept_cancels_a_constant_offset():
     X, y, groups, districts = shops()
     plain, shifted = (
         HierarchicalLogisticRegression(group_variance=0.5, within_variance=0.2).fit(
@@ -295,7 +295,7 @@ def test_an_offset_for_all_is_taken_back_by_the_intercept():
     np.testing.assert_allclose(shifted.coef_, plain.coef_, atol=1e-8)
 
 
-def test_a_step_never_goes_up_however_wild_the_start():
+def test_a_step_never_ascends_whatever_the_start():
     """Offsets that saturate most rows, so that Newton's own step would overshoot: the answer is still SciPy's."""
     X, y, groups, districts = shops(3)
     offset = 30.0 * np.random.default_rng(0).normal(size=len(y))
@@ -425,7 +425,7 @@ def test_a_pooled_model_is_scikit_learns_without_penalty():
     assert model.global_intercept_ == pytest.approx(expected.intercept_[0], rel=1e-6)
 
 
-def test_cross_validation_tries_every_pair_on_rows_held_out():
+def test_cross_validation_tries_every_pair_on_held_out_rows():
     X, y, groups, districts = shops(2, groups=20, districts=4, largest=15)
     model = HierarchicalLogisticRegressionCV(gammas=[0.1, 1, 10], lambdas=[0.5, 5], cv=KFold(3), covariance="isotropic")
     model.fit(X, y, groups=groups, within=districts)
@@ -472,7 +472,7 @@ def test_the_ledger_counts_a_message_of_every_group_for_every_step():
         np.testing.assert_allclose(federated.statistics_[i], expected, rtol=1e-6, atol=1e-7)
 
 
-def test_the_shrinkage_plot_goes_from_a_groups_own_estimate_to_the_one_it_got():
+def test_the_shrinkage_plot_goes_from_a_groups_own_estimate_to_the_shrunk_one():
     random = np.random.default_rng(0)
     X, groups = random.normal(size=(900, 1)), np.arange(900) % 6
     y = (random.random(900) < expit(X[:, 0] + np.linspace(-1, 1, 6)[groups])).astype(int)
@@ -486,7 +486,7 @@ def test_the_shrinkage_plot_goes_from_a_groups_own_estimate_to_the_one_it_got():
         assert line.x[3 * i + 1] == model.coef_[i, 0]
 
 
-# -- as people use it ------------------------------------------------------------------------------
+# -- labels, new groups, summary, errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [1.0, 2.0], [-1, 1], ["b", "a"]])
@@ -501,7 +501,7 @@ def test_labels_of_any_type(labels):
     assert model.score(X, np.array(labels)[y], groups=groups) == np.mean(predicted == np.array(labels)[y])
 
 
-def test_a_group_that_is_new_gets_its_districts_model_and_then_the_global_one():
+def test_a_new_group_gets_its_districts_model_and_then_the_global_one():
     X, y, groups, districts = shops()
     model = HierarchicalLogisticRegression(group_variance=1.0, within_variance=0.5)
     model.fit(X, y, groups=groups, within=districts)

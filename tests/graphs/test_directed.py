@@ -1,4 +1,4 @@
-"""Networks whose links come and go: tables, files, expected weights against enumeration, and who may run on them."""
+"""Networks whose links come and go: tables, files, expected weights against enumeration, methods that run on them."""
 
 import dataclasses
 import itertools
@@ -21,18 +21,18 @@ from coterie.methods.sgp import SGP
 
 
 def enumerated(chance):
-    """E[P] by going through all links that each sender may have; chance[i, j]: i hears j."""
+    """E[P] by enumeration of all links that each sender may have; chance[i, j]: i hears j."""
     clients = len(chance)
-    found = np.zeros((clients, clients))
+    mean = np.zeros((clients, clients))
     for j in range(clients):
         others = [i for i in range(clients) if i != j and chance[i, j] > 0]
         for live in itertools.product([False, True], repeat=len(others)):
             law = np.prod([chance[i, j] if on else 1 - chance[i, j] for i, on in zip(others, live, strict=True)])
             part = law / (1 + sum(live))
-            found[j, j] += part
+            mean[j, j] += part
             for i, on in zip(others, live, strict=True):
-                found[i, j] += part * on
-    return found
+                mean[i, j] += part * on
+    return mean
 
 
 @st.composite
@@ -73,7 +73,7 @@ PAIR = (np.array([[1], [0]]), np.ones((2, 1), bool))
         (lambda: Graph(*PAIR, probability=[[0.5], [0.0]]), r"\(0, 1\] .* client 1 hears client 0 with 0; leave out"),
         (lambda: Graph(*PAIR, probability=[[1.5], [0.5]]), r"client 0 hears client 1 with 1.5"),
         (lambda: Graph(*PAIR, probability=[[np.nan], [0.5]]), "with nan"),
-        (lambda: Graph(*PAIR, probability=[0.5, 0.5]), "one number a slot"),
+        (lambda: Graph(*PAIR, probability=[0.5, 0.5]), "one number per slot"),
         (lambda: Graph(*PAIR, schedule=[[True], [True]]), r"\[steps, clients, slots\]"),
         (lambda: Graph(*PAIR, schedule=np.zeros((0, 2, 1))), r"\[steps, clients, slots\]"),
         (lambda: Graph(*PAIR, schedule=[[[True], [False]]]), "client 1 never hears client 0"),
@@ -161,9 +161,9 @@ def test_bad_files_and_settings_are_refused(tmp_path):
 @settings(deadline=None, max_examples=50)
 @given(probabilities())
 def test_expected_weights_equal_enumeration(chance):
-    found = expected_weights(Graph.from_probabilities(chance)).matrix()
-    np.testing.assert_allclose(found, enumerated(chance), atol=1e-14)
-    np.testing.assert_allclose(found.sum(0), 1, atol=1e-14)
+    matrix = expected_weights(Graph.from_probabilities(chance)).matrix()
+    np.testing.assert_allclose(matrix, enumerated(chance), atol=1e-14)
+    np.testing.assert_allclose(matrix.sum(0), 1, atol=1e-14)
 
 
 def test_expected_weights_of_two_and_three_clients():
@@ -179,10 +179,10 @@ def test_expected_weights_of_two_and_three_clients():
 def test_expected_weights_of_many_equal_links(clients, chance):
     """E[1 / (1 + S)] for a binomial S is (1 - (1 - q)^n) / (n q); beyond 512 clients the quadrature is not exact."""
     graph = dataclasses.replace(Graph.complete(clients), probability=np.full((clients, clients - 1), chance))
-    found = expected_weights(graph)
+    expected = expected_weights(graph)
     own = (1 - (1 - chance) ** clients) / (clients * chance)
-    np.testing.assert_allclose(found.own, own, rtol=1e-12)
-    np.testing.assert_allclose(found.slots, (1 - own) / (clients - 1), rtol=1e-12)
+    np.testing.assert_allclose(expected.own, own, rtol=1e-12)
+    np.testing.assert_allclose(expected.slots, (1 - own) / (clients - 1), rtol=1e-12)
 
 
 def test_expected_weights_of_certain_and_scheduled_links():
@@ -228,13 +228,13 @@ def test_scheduled_links_repeat():
     graph = Graph.from_schedule(links)
     peers = network(graph)
     for step in range(7):
-        found = np.asarray(peers.links(jax.random.key(0), step))
+        live = np.asarray(peers.links(jax.random.key(0), step))
         for j in range(4):
-            reached = graph.listeners[0][j, found[j]]
+            reached = graph.listeners[0][j, live[j]]
             assert reached.tolist() == [i for i in range(4) if i != j and links[step % 3, i, j]]
 
 
-# -- who may run on them --------------------------------------------------------------------------------------------
+# -- methods that run on them ---------------------------------------------------------------------------------------
 
 
 def test_methods_that_mix_refuse_uncertain_links_and_methods_that_push_take_any_direction():

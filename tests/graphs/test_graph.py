@@ -28,6 +28,7 @@ from coterie.graphs.topologies import (
     Star,
     Torus,
 )
+from support.graph_cases import row_weights
 
 
 @st.composite
@@ -40,7 +41,7 @@ def adjacencies(draw):
     return matrix
 
 
-def heard(graph, client):
+def neighbours_of(graph, client):
     return graph.neighbours[client, graph.present[client]].tolist()
 
 
@@ -56,11 +57,13 @@ def test_table_by_hand():
     listeners, listening = graph.listeners
     np.testing.assert_array_equal(listeners, [[2, 3], [3, 1], [0, 3], [0, 3]])
     np.testing.assert_array_equal(listening, [[1, 1], [1, 0], [1, 1], [1, 0]])
-    # Client 3 sits in slot 1 of 0's listeners, slot 0 of 1's and slot 1 of 2's.
+    # Client 3 is in slot 1 of 0's listeners, slot 0 of 1's and slot 1 of 2's.
     np.testing.assert_array_equal(graph.back[3], [1, 0, 1])
+    # 0 is heard by 2 in its slot 0 and by 3 in its slot 0; 2 by 0 in slot 0 and by 3 in slot 2.
+    np.testing.assert_array_equal(graph.listener_slots, [[0, 0], [1, -1], [0, 2], [1, -1]])
     assert graph.neighbours.dtype == listeners.dtype == np.int32
     assert (graph.clients, graph.edges(), graph.symmetric, graph.connected) == (4, 6, False, False)
-    np.testing.assert_allclose(graph.row_weights, [[1 / 3, 1 / 3, 0], [0, 0, 0], [1 / 2, 0, 0], [1 / 4, 1 / 4, 1 / 4]])
+    np.testing.assert_allclose(row_weights(graph), [[1 / 3, 1 / 3, 0], [0, 0, 0], [1 / 2, 0, 0], [1 / 4, 1 / 4, 1 / 4]])
 
 
 @settings(deadline=None)
@@ -76,13 +79,14 @@ def test_tables_round_trip_and_transpose(matrix):
     assert graph.symmetric == (matrix == matrix.T).all()
     listeners, listening = graph.listeners
     for client in range(graph.clients):
-        assert heard(graph, client) == np.flatnonzero(matrix[client]).tolist()
+        assert neighbours_of(graph, client) == np.flatnonzero(matrix[client]).tolist()
         assert listeners[client, listening[client]].tolist() == np.flatnonzero(matrix[:, client]).tolist()
         assert (graph.neighbours[client, ~graph.present[client]] == client).all()
         for slot in np.flatnonzero(graph.present[client]):
             neighbour = graph.neighbours[client, slot]
             assert listeners[neighbour, graph.back[client, slot]] == client
             assert listening[neighbour, graph.back[client, slot]]
+            assert graph.listener_slots[neighbour, graph.back[client, slot]] == slot
 
 
 @settings(deadline=None)
@@ -95,9 +99,11 @@ def test_connected_as_networkx_says(matrix):
 
 def test_networkx_direction_order_and_weights():
     graph = Graph.from_networkx(networkx.DiGraph([("9", "10"), ("10", "2")]))
-    assert [heard(graph, i) for i in range(3)] == [[2], [], [1]]  # 2, 9, 10: in integer order
-    assert heard(Graph.from_networkx(networkx.Graph([("b", "c"), ("a", "a")])), 0) == []  # a self loop is no neighbour
-    assert heard(Graph.from_networkx(networkx.MultiGraph([(5, 7), (5, 7), (7, 5)])), 0) == [1]
+    assert [neighbours_of(graph, i) for i in range(3)] == [[2], [], [1]]  # 2, 9, 10: in integer order
+    assert (
+        neighbours_of(Graph.from_networkx(networkx.Graph([("b", "c"), ("a", "a")])), 0) == []
+    )  # a self loop is no neighbour
+    assert neighbours_of(Graph.from_networkx(networkx.MultiGraph([(5, 7), (5, 7), (7, 5)])), 0) == [1]
     weighted = graph.to_networkx(np.array([[0.25], [0.0], [0.75]]))
     assert set(weighted.edges(data="weight")) == {(2, 0, 0.25), (1, 2, 0.75)}
 
@@ -248,15 +254,15 @@ def test_edges_from_files(tmp_path):
     listed = tmp_path / "mine.txt"
     listed.write_text("# who, whom, weight\n0 1 0.5\n\n10,2\n")
     graph = Edges(path=str(listed)).build(11, 0)
-    assert [heard(graph, i) for i in (0, 1, 2, 5, 10)] == [[1], [0], [10], [], [2]]
+    assert [neighbours_of(graph, i) for i in (0, 1, 2, 5, 10)] == [[1], [0], [10], [], [2]]
     directed = Edges(path=str(listed), directed=True).build(11, 0)
-    assert [heard(directed, i) for i in (0, 1, 2, 10)] == [[], [0], [10], []]
+    assert [neighbours_of(directed, i) for i in (0, 1, 2, 10)] == [[], [0], [10], []]
     listed.write_text("anna bert\nbert cora\n")
-    assert heard(Edges(path=str(listed)).build(3, 0), 1) == [0, 2]
+    assert neighbours_of(Edges(path=str(listed)).build(3, 0), 1) == [0, 2]
     networkx.write_graphml(networkx.cycle_graph(12, create_using=networkx.DiGraph), tmp_path / "ring.graphml")
-    assert heard(Edges(path=str(tmp_path / "ring.graphml")).build(12, 0), 10) == [9]
+    assert neighbours_of(Edges(path=str(tmp_path / "ring.graphml")).build(12, 0), 10) == [9]
     np.save(tmp_path / "matrix.npy", np.array([[0, 2.5], [0, 0]]))
-    assert [heard(Edges(path=str(tmp_path / "matrix.npy")).build(2, 0), i) for i in (0, 1)] == [[1], []]
+    assert [neighbours_of(Edges(path=str(tmp_path / "matrix.npy")).build(2, 0), i) for i in (0, 1)] == [[1], []]
 
 
 @pytest.mark.parametrize(

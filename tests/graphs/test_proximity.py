@@ -1,4 +1,4 @@
-"""Points and their neighbours: against SciPy, NetworkX and going through all pairs."""
+"""Points and their neighbours: against SciPy, NetworkX and brute force."""
 
 import itertools
 
@@ -19,9 +19,9 @@ from coterie.graphs.proximity import (
     edge_weights,
     log_covariance_points,
     nearest,
-    parts,
     shortest_bridges,
 )
+from coterie.numerics.components import connected_components
 
 
 def packed(matrices):
@@ -55,34 +55,35 @@ def brute_neighbours(points, k):
 def test_frobenius_and_log_euclidean_distances_equal_those_of_scipy():
     matrices = covariances(4, 5)
     pairs = np.array(list(itertools.combinations(range(4), 2)))
-    found = Points(covariance_points(packed(matrices))).distances(pairs)
-    np.testing.assert_allclose(found, [np.linalg.norm(matrices[i] - matrices[j]) for i, j in pairs], rtol=1e-12)
+    distances = Points(covariance_points(packed(matrices))).distances(pairs)
+    np.testing.assert_allclose(distances, [np.linalg.norm(matrices[i] - matrices[j]) for i, j in pairs], rtol=1e-12)
 
     counts, shrinkage = np.array([3, 10, 50, 7]), 4.0
     pooled = np.tensordot(counts, matrices, 1) / counts.sum()
     shrunk = [(n * S + shrinkage * pooled) / (n + shrinkage) for n, S in zip(counts, matrices, strict=True)]
     logs = [scipy.linalg.logm(S + 1e-3 * np.trace(pooled) / 5 * np.eye(5)) for S in shrunk]
-    found = Points(log_covariance_points(packed(matrices), counts, shrinkage)).distances(pairs)
-    np.testing.assert_allclose(found, [np.linalg.norm(logs[i] - logs[j]) for i, j in pairs], rtol=1e-10)
+    distances = Points(log_covariance_points(packed(matrices), counts, shrinkage)).distances(pairs)
+    np.testing.assert_allclose(distances, [np.linalg.norm(logs[i] - logs[j]) for i, j in pairs], rtol=1e-10)
 
 
 def test_a_client_with_one_sample_has_a_logarithm(monkeypatch):
     matrices = covariances(7, 3)
     matrices[2] = 0  # of one sample
     counts = np.array([9, 9, 1, 9, 9, 9, 9])
-    found = log_covariance_points(packed(matrices), counts, 5.0)
-    assert np.isfinite(found).all()
+    points = log_covariance_points(packed(matrices), counts, 5.0)
+    assert np.isfinite(points).all()
     monkeypatch.setattr(proximity, "EIGEN", 18)  # two clients at a time
-    np.testing.assert_allclose(log_covariance_points(packed(matrices), counts, 5.0), found, rtol=1e-13)
-    assert not log_covariance_points(np.zeros((3, 6)), np.ones(3), 5.0).any()  # nothing varies: all are alike
+    np.testing.assert_allclose(log_covariance_points(packed(matrices), counts, 5.0), points, rtol=1e-13)
+    assert not log_covariance_points(np.zeros((3, 6)), np.ones(3), 5.0).any()  # nothing varies: all are equal
 
 
 def test_directions_give_the_cosine_distance():
     moved = np.random.default_rng(0).normal(size=(4, 6)) * [[1], [100], [1e-3], [5]]
     pairs = np.array(list(itertools.combinations(range(4), 2)))
-    found = Points(direction_points(moved)).distances(pairs) ** 2 / 2
-    np.testing.assert_allclose(found, [scipy.spatial.distance.cosine(moved[i], moved[j]) for i, j in pairs], rtol=1e-10)
-    assert not direction_points(np.zeros((2, 3))).any()  # who did not move has no direction
+    distances = Points(direction_points(moved)).distances(pairs) ** 2 / 2
+    expected = [scipy.spatial.distance.cosine(moved[i], moved[j]) for i, j in pairs]
+    np.testing.assert_allclose(distances, expected, rtol=1e-10)
+    assert not direction_points(np.zeros((2, 3))).any()  # zero has no direction
 
 
 # -- neighbours --------------------------------------------------------------------------------------------------------
@@ -94,20 +95,20 @@ def test_neighbours_equal_brute_force_with_all_its_ties(case, block):
     points, k = case
     before, proximity.BLOCK = proximity.BLOCK, block
     try:
-        found = nearest(Points(points), k)
-        edges = both_ways(found)
+        neighbours = nearest(Points(points), k)
+        edges = both_ways(neighbours)
         lengths = Points(points).distances(edges)
     finally:
         proximity.BLOCK = before
     expected = brute_neighbours(points, k)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(neighbours, expected)
     pairs = {frozenset((i, j)) for i, row in enumerate(expected.tolist()) for j in row}
     assert [tuple(edge) for edge in edges.tolist()] == sorted(tuple(sorted(pair)) for pair in pairs)
     np.testing.assert_allclose(lengths, np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1), atol=1e-12)
 
 
 def test_a_mutual_pair_is_one_edge():
-    # 0 and 1 ask for each other; 2 asks for 1, and nobody for 2.
+    # 0 and 1 ask for each other; 2 asks for 1, and no one for 2.
     np.testing.assert_array_equal(both_ways(nearest(Points(np.array([[0.0], [1.0], [3.0]])), 1)), [[0, 1], [1, 2]])
 
 
@@ -121,23 +122,23 @@ def test_ties_go_to_the_smaller_id_whatever_the_rounding():
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 7, 2**24]))
-def test_bridges_are_a_minimum_spanning_tree_of_the_parts(seed, block):
+def test_bridges_are_a_minimum_spanning_tree_of_the_components(seed, block):
     random = np.random.default_rng(seed)
     points = random.integers(-3, 4, (12, 2)).astype(float)
     edges = both_ways(random.permuted(np.tile(np.arange(12), (12, 1)), axis=1)[:, :1])
     edges = edges[edges[:, 0] != edges[:, 1]]
-    part = parts(edges, 12)
-    held = networkx.Graph(edges.tolist())
-    held.add_nodes_from(range(12))
-    assert part.max() + 1 == networkx.number_connected_components(held)
+    part = connected_components(*edges.T, 12)
+    network = networkx.Graph(edges.tolist())
+    network.add_nodes_from(range(12))
+    assert part.max() + 1 == networkx.number_connected_components(network)
     before, proximity.BLOCK = proximity.BLOCK, block
     try:
         bridges = shortest_bridges(Points(points), part)
     finally:
         proximity.BLOCK = before
     assert len(bridges) == part.max()
-    held.add_edges_from(bridges.tolist())
-    assert networkx.is_connected(held)
+    network.add_edges_from(bridges.tolist())
+    assert networkx.is_connected(network)
     full = networkx.Graph()
     for i, j in itertools.combinations(range(12), 2):
         full.add_edge(i, j, weight=0.0 if part[i] == part[j] else np.linalg.norm(points[i] - points[j]))

@@ -1,4 +1,4 @@
-"""The quality of a learned graph, by hand, and where it can be read."""
+"""The quality of a learned graph, computed by hand."""
 
 import numpy as np
 import pytest
@@ -17,29 +17,29 @@ def table(rows):
 
 
 def test_a_perfect_graph():
-    found = graph_quality(table([[0, 0.4, 0, 0], [0.3, 0, 0, 0], [0, 0, 0, 0.5], [0, 0, 0.1, 0]]), GROUPS)
-    assert found == {"graph_l1": 0.0, "graph_auroc": 1.0, "graph_ari": 1.0}
+    figures = graph_quality(table([[0, 0.4, 0, 0], [0.3, 0, 0, 0], [0, 0, 0, 0.5], [0, 0, 0.1, 0]]), GROUPS)
+    assert figures == {"graph_l1": 0.0, "graph_auroc": 1.0, "graph_ari": 1.0}
 
 
 def test_equal_weights_are_a_guess():
     """Each row is (1/3, 1/3, 1/3) where (1, 0, 0) is true: |1/3 - 1| + 1/3 + 1/3 = 4/3; every pair ties."""
-    found = graph_quality(table(1 - np.eye(4)), GROUPS)
-    assert found["graph_l1"] == pytest.approx(4 / 3)
-    assert found["graph_auroc"] == pytest.approx(0.5)
+    figures = graph_quality(table(1 - np.eye(4)), GROUPS)
+    assert figures["graph_l1"] == pytest.approx(4 / 3)
+    assert figures["graph_auroc"] == pytest.approx(0.5)
 
 
-def test_a_graph_turned_round():
+def test_a_graph_that_is_all_wrong():
     """All weight on the other group: rows (0, 1/2, 1/2) against (1, 0, 0) are 2 apart, every edge is wrong."""
-    found = graph_quality(table([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]]), GROUPS)
-    assert found["graph_l1"] == pytest.approx(2)
-    assert found["graph_auroc"] == 0
+    figures = graph_quality(table([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]]), GROUPS)
+    assert figures["graph_l1"] == pytest.approx(2)
+    assert figures["graph_auroc"] == 0
 
 
 def test_a_dropped_true_neighbour_counts_as_missed():
     """Client 0 keeps only a stranger: its row is 1 off there and misses its one true neighbour, 2 in all; others 0."""
     kept = Graph.from_edges([0, 1, 2, 3], [2, 0, 3, 2], 4)
-    held = {"neighbours": kept.neighbours, "present": kept.present, "weights": np.ones((4, 1))}
-    assert graph_quality(held, GROUPS)["graph_l1"] == pytest.approx(2 / 4)
+    rows = {"neighbours": kept.neighbours, "present": kept.present, "weights": np.ones((4, 1))}
+    assert graph_quality(rows, GROUPS)["graph_l1"] == pytest.approx(2 / 4)
 
 
 def test_truth_is_known_groups_or_equal_label_sets():
@@ -50,5 +50,5 @@ def test_truth_is_known_groups_or_equal_label_sets():
 
 
 @pytest.mark.parametrize("counts", [[[1, 1], [2, 3]], [[1, 0], [0, 1]], [], [[], []]])
-def test_no_truth_where_all_are_alike_or_nobody_is(counts):
+def test_no_truth_where_all_label_sets_are_equal_or_all_differ(counts):
     assert true_groups(None, counts) is None

@@ -22,8 +22,16 @@ from coterie.experiment.job import Job
 from coterie.experiment.run import execute
 from coterie.graphs import summaries
 from coterie.graphs.measured import MeasuredGraph
-from coterie.graphs.similarity import Similarity, Told, local_models
-from coterie.graphs.summaries import Own, covariance, draw_axes, draw_waves, embedding, own_scale, own_training_data
+from coterie.graphs.similarity import ClientSummaries, Similarity, local_models
+from coterie.graphs.summaries import (
+    ClientSamples,
+    covariance,
+    draw_axes,
+    draw_features,
+    embedding,
+    median_distance,
+    training_samples,
+)
 from coterie.learning.task import Task
 from coterie.methods import GossipSGD
 from coterie.models import Linear, Mlp
@@ -42,7 +50,7 @@ def within(network, groups):
 def client(n, d=3, seed=0, kind="labels", classes=4):
     random = np.random.default_rng(seed)
     targets = {"labels": random.integers(classes, size=n), "numbers": random.normal(size=(n, 2)), "none": None}[kind]
-    return Own(random.normal(size=(n, d)).astype(np.float32), targets)
+    return ClientSamples(random.normal(size=(n, d)).astype(np.float32), targets)
 
 
 # -- data space --------------------------------------------------------------------------------------------------------
@@ -53,15 +61,15 @@ def test_the_distance_of_embeddings_converges_to_the_exact_discrepancy(kind):
     one, other = client(9, seed=1, kind=kind), client(14, seed=2, kind=kind)
     width, target_width, features = 0.8, 1.3, 40_000
     known = {"labels": {"labels": 4}, "numbers": {"outputs": 2}, "none": {}}[kind]
-    waves = draw_waves(3, features, 3, width, target_scale=target_width, **known)
+    waves = draw_features(3, features, 3, width, target_scale=target_width, **known)
 
     def kernel(a, b):
-        found = np.exp(-scipy.spatial.distance.cdist(a.inputs, b.inputs, "sqeuclidean") / (2 * width**2))
+        kernel = np.exp(-scipy.spatial.distance.cdist(a.inputs, b.inputs, "sqeuclidean") / (2 * width**2))
         if kind == "labels":
-            found *= a.targets[:, None] == b.targets
+            kernel *= a.targets[:, None] == b.targets
         if kind == "numbers":
-            found *= np.exp(-scipy.spatial.distance.cdist(a.targets, b.targets, "sqeuclidean") / (2 * target_width**2))
-        return found
+            kernel *= np.exp(-scipy.spatial.distance.cdist(a.targets, b.targets, "sqeuclidean") / (2 * target_width**2))
+        return kernel
 
     exact = kernel(one, one).mean() + kernel(other, other).mean() - 2 * kernel(one, other).mean()
     difference = embedding(one, waves).astype(float) - embedding(other, waves)
@@ -72,7 +80,7 @@ def test_the_distance_of_embeddings_converges_to_the_exact_discrepancy(kind):
 
 def test_an_embedding_does_not_depend_on_how_many_samples_are_read_at_a_time(monkeypatch):
     own = client(50, kind="numbers")
-    waves = draw_waves(0, 64, 3, 1.0, outputs=2)
+    waves = draw_features(0, 64, 3, 1.0, outputs=2)
     whole = embedding(own, waves)
     monkeypatch.setattr(summaries, "ROWS", 7)
     np.testing.assert_allclose(embedding(own, waves), whole, atol=1e-7)
@@ -81,26 +89,26 @@ def test_an_embedding_does_not_depend_on_how_many_samples_are_read_at_a_time(mon
     np.testing.assert_allclose(whole, by_hand, atol=1e-6)
 
 
-def test_a_clients_own_scale_is_its_median_distance():
+def test_the_median_distance_of_a_clients_samples():
     values = np.random.default_rng(0).normal(size=(40, 5)) + 100
-    assert own_scale(values) == pytest.approx(np.median(scipy.spatial.distance.pdist(values)), rel=1e-6)
+    assert median_distance(values) == pytest.approx(np.median(scipy.spatial.distance.pdist(values)), rel=1e-6)
     many = np.random.default_rng(1).normal(size=(991, 2))
-    assert own_scale(many) == pytest.approx(np.median(scipy.spatial.distance.pdist(many[::10])), rel=1e-6)
+    assert median_distance(many) == pytest.approx(np.median(scipy.spatial.distance.pdist(many[::10])), rel=1e-6)
     twice = np.repeat([[0.0], [3.0]], 30, axis=0)  # equal samples say nothing of the scale
-    assert own_scale(twice) == 3
-    assert own_scale(np.full((5, 2), 7.1)) == 0
-    assert own_scale(np.zeros((1, 2))) == 0
+    assert median_distance(twice) == 3
+    assert median_distance(np.full((5, 2), 7.1)) == 0
+    assert median_distance(np.zeros((1, 2))) == 0
 
 
-def test_the_common_width_is_half_the_mean_of_the_medians_of_those_who_have_one():
+def test_the_common_width_is_half_the_mean_of_the_positive_medians():
     x = np.zeros((3, 2, 1), np.float32)
     x[0, :, 0], x[1, :, 0] = (0, 2), (0, 4)  # the third client has two equal samples
     count = np.full(3, 2, np.int32)
     split = Split(x, np.array([[0, 6], [0, 2], [0, 4]], np.float32), count)
     federation = Federation(("a", "b", "c"), split, split, split, "regression", 1)
-    widths, told = Similarity(k=1)._widths(federation)
+    widths, medians = Similarity(k=1)._widths(federation)
     assert widths == (1.5, 2.0)
-    np.testing.assert_array_equal(told, [[2, 6], [4, 2], [0, 4]])
+    np.testing.assert_array_equal(medians, [[2, 6], [4, 2], [0, 4]])
     assert Similarity(k=1, bandwidth=3.0)._widths(federation)[1].shape == (3, 1)
     assert Similarity(k=1, bandwidth=3.0, targets=False)._widths(federation)[1].shape == (3, 0)
 
@@ -110,16 +118,16 @@ def test_inputs_are_those_the_model_reads():
     split = Split(bytes_, np.zeros((3, 4), np.int32), np.array([4, 3, 2], np.int32))
     federation = Federation(("a", "b", "c"), split, split, split, "classification", 2, mean=(0.1, 0.3), std=(0.5, 2.0))
     task = Task.of(federation, Linear())
-    for i, own in enumerate(own_training_data(federation)):
-        held = np.asarray(task.prepare(jax.numpy.asarray(bytes_[i, : split.count[i]])))
-        np.testing.assert_allclose(own.inputs, held.reshape(split.count[i], -1), atol=1e-6)
+    for i, own in enumerate(training_samples(federation)):
+        prepared = np.asarray(task.prepare(jax.numpy.asarray(bytes_[i, : split.count[i]])))
+        np.testing.assert_allclose(own.inputs, prepared.reshape(split.count[i], -1), atol=1e-6)
 
 
-def test_of_a_text_the_share_of_each_character_is_compared():
+def test_texts_are_compared_by_the_share_of_each_character():
     text = [[0, 1, 1, 2], [2, 2, 2, 2]]
     split = stack([(np.array(text), np.array(text)), (np.array(text[1:]), np.array(text[1:]))])
     federation = Federation(("a", "b"), split, split, split, "next-character", 3)
-    first, second = own_training_data(federation)
+    first, second = training_samples(federation)
     np.testing.assert_array_equal(first.inputs, [[0.25, 0.5, 0.25], [0, 0, 1]])
     np.testing.assert_array_equal(second.inputs, [[0, 0, 1]])
     assert first.targets is None
@@ -184,7 +192,7 @@ SPACES = [
 ]
 
 
-@pytest.mark.parametrize("settings", SPACES, ids=lambda held: "-".join(held.values()) or "data")
+@pytest.mark.parametrize("settings", SPACES, ids=lambda settings: "-".join(settings.values()) or "data")
 def test_planted_groups_are_neighbours(settings):
     task = Task.of(PLANTED, Linear()) if settings.get("space") == "model" else None
     with pytest.warns(CoterieWarning, match="falls into 4 parts: the 3 shortest edges between them were added"):
@@ -194,12 +202,12 @@ def test_planted_groups_are_neighbours(settings):
     assert within(network, PLANTED.groups) == 1 - 3 / len(network.edges)  # all but the bridges
 
 
-def test_labels_tell_groups_apart_that_inputs_do_not():
-    """The groups have the same inputs and name them differently: without labels an edge within one is a chance hit."""
+def test_labels_separate_groups_that_inputs_do_not():
+    """The groups have the same inputs and label them differently: without labels, edges ignore the groups."""
     assert within(Similarity(k=6, targets=False).build_from(PLANTED), PLANTED.groups) < 0.4
 
 
-def test_clients_of_one_law_are_neighbours_in_a_regression():
+def test_clients_with_the_same_coefficients_are_neighbours_in_a_regression():
     laws = coterie.load(
         "hierarchical-linear", clusters=3, clients_per_cluster=8, dimension=4, train_size=40, within=0.01, noise=0.1
     )
@@ -210,23 +218,23 @@ def test_clients_of_one_law_are_neighbours_in_a_regression():
     assert (network.sent.up_messages == 2).all()
 
 
-def test_only_what_is_told_makes_the_network():
-    """What the hub gets is what comes out of frames of bytes: float32 summaries and counts, of training samples."""
+def test_only_received_summaries_determine_the_network():
+    """The hub gets what comes out of frames of bytes: float32 summaries and counts, of training samples."""
     spec = Similarity(k=7, space="features")
-    told, up, _ = spec.ask(PLANTED)
-    assert [a.dtype for a in told] == [np.float32, np.int32]
-    frames = [encode(Header(1, 2, 0, 1, i, 99), [told.summaries[i], told.counts[i : i + 1]]) for i in range(24)]
+    received, up, _ = spec.collect(PLANTED)
+    assert [a.dtype for a in received] == [np.float32, np.int32]
+    frames = [encode(Header(1, 2, 0, 1, i, 99), [received.summaries[i], received.counts[i : i + 1]]) for i in range(24)]
     assert {len(frame) for frame in frames} == {frame_bytes(up[-1])}
     arrived = [decode(frame, up[-1])[1] for frame in frames]
-    edges, lengths = spec.connect_alike(
-        Told(np.stack([s for s, _ in arrived]), np.concatenate([n for _, n in arrived]))
+    edges, lengths = spec.connect_nearest(
+        ClientSummaries(np.stack([s for s, _ in arrived]), np.concatenate([n for _, n in arrived]))
     )
     network = spec.build_from(PLANTED)
     np.testing.assert_array_equal(edges, network.edges)
     np.testing.assert_array_equal(lengths, network.lengths)
 
 
-def test_validation_and_test_samples_and_padding_play_no_part():
+def test_validation_and_test_samples_and_padding_are_not_used():
     noise = [Split(np.full_like(part.x, 7), part.y, part.count) for part in (PLANTED.validation, PLANTED.test)]
     shorter = PLANTED.train._replace(count=np.where(np.arange(24) % 2, 30, 20).astype(np.int32))
     padded = shorter._replace(x=np.where(np.arange(30)[None, :, None] < shorter.count[:, None, None], shorter.x, 99))
@@ -272,14 +280,14 @@ def round_zero(result):
     ]
 
 
-def test_round_zero_of_the_ledger_is_what_the_summaries_weigh():
+def test_round_zero_of_the_ledger_has_the_bytes_of_the_summaries():
     federation = coterie.load("planted-groups")
     result = coterie.run(federation, "linear", "gossip-sgd", graph="similarity", rounds=2, device="cpu")
     degree = Similarity().build_from(federation).graph.degree
     one = np.zeros(1, np.float32)
     up = frame_bytes([one]) + frame_bytes([np.zeros(1024, np.float32), np.zeros(1, np.int32)])
     down = [frame_bytes([one]) + frame_bytes([np.zeros(n, np.int32)]) for n in degree]
-    expected = itertools.chain.from_iterable([[2, 2], [up, held]] for held in down)
+    expected = itertools.chain.from_iterable([[2, 2], [up, size]] for size in down)
     assert round_zero(result) == list(expected)
     model = frame_bytes([np.zeros(4, np.float32), np.zeros((4, 10), np.float32)])
     later = result.ledger.edges()
@@ -308,7 +316,7 @@ def test_without_an_automatic_bandwidth_there_is_one_message_each_way(settings, 
 
 
 class Stopped(BaseException):
-    """In place of SIGKILL: nothing catches it."""
+    """Replaces SIGKILL: nothing catches it."""
 
 
 def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, device):
@@ -328,7 +336,7 @@ def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, devi
     assert resumed.rows == whole.rows
     assert resumed.ledger.edges().equals(whole.ledger.edges())
 
-    # Elsewhere the same data may round to other neighbours: the run goes on with those it began with.
+    # On another machine the same data may round to other neighbours: the run continues with its own.
     with pytest.raises(Stopped):
         execute(job, out=tmp_path / "other", engine=engine, progress=stop)
     elsewhere = dataclasses.replace(Similarity(k=4).build_from(federation), sent=job.measured.sent)
@@ -388,13 +396,13 @@ def test_the_command_line_prints_and_writes_the_network(tmp_path):
         "--set",
         "graph.k=6",
     ]
-    found = call("graph", "similarity", *chosen, "--out", tmp_path / "network.graphml")
-    assert found.exit_code == 0, found.output
+    result = call("graph", "similarity", *chosen, "--out", tmp_path / "network.graphml")
+    assert result.exit_code == 0, result.output
     network = Similarity(k=6).build_from(PLANTED)
-    assert f"similarity: 24 clients, {len(network.edges)} edges" in found.stdout
+    assert f"similarity: 24 clients, {len(network.edges)} edges" in result.stdout
     share = within(network, PLANTED.groups)
-    assert f"{share:.0%} of the edges; of edges drawn at random: {5 / 23:.0%}" in found.stdout
-    assert f"each client sends {network.sent.up_bytes[0]:,} bytes" in found.stdout
+    assert f"{share:.0%} of the edges; of edges drawn at random: {5 / 23:.0%}" in result.stdout
+    assert f"each client sends {network.sent.up_bytes[0]:,} bytes" in result.stdout
     written = networkx.read_graphml(tmp_path / "network.graphml")
     lengths = [written.edges[f"client-{i}", f"client-{j}"]["length"] for i, j in network.edges]
     np.testing.assert_allclose(lengths, network.lengths)
@@ -416,15 +424,15 @@ def test_the_command_line_prints_and_writes_the_network(tmp_path):
     ],
 )
 def test_the_command_line_refuses_what_it_cannot_use(words, sentence):
-    found = call("graph", *words)
-    assert found.exit_code == 2, found.output
-    assert sentence in found.stderr
+    result = call("graph", *words)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def alike(values, targets=None):
+def clients_with(values, targets=None):
     """Clients with the given inputs (one sample each entry), all of one class."""
     x = np.asarray(values, np.float32)[..., None]
     y = np.zeros(x.shape[:2], np.int32) if targets is None else np.asarray(targets)
@@ -442,19 +450,22 @@ def alike(values, targets=None):
         (lambda: Similarity(space="date"), "space must be one of data, features, model, not 'date'; did you mean data"),
         (lambda: Similarity().build(20), "is made from the clients' data: it needs a federation"),
         (lambda: Similarity(k=24).build_from(PLANTED), r"graph.k must be less than the number of clients, 24, not 24"),
-        (lambda: Similarity(k=1).build_from(alike([[1, 2]])), "needs at least 2 clients"),
+        (lambda: Similarity(k=1).build_from(clients_with([[1, 2]])), "needs at least 2 clients"),
         (lambda: Similarity(space="model").build_from(PLANTED), "space = 'model' .* give build_from a task"),
-        (lambda: Similarity(k=1).build_from(alike([[1, 1], [2, 2]])), "graph.bandwidth: no client has two different"),
         (
-            lambda: Similarity(k=1, bandwidth=1.0).build_from(alike([[1, 1], [1, 1]])),
-            "all 2 clients have the same summary, so that nobody is nearer than another; choose another graph",
+            lambda: Similarity(k=1).build_from(clients_with([[1, 1], [2, 2]])),
+            "graph.bandwidth: no client has two different",
         ),
         (
-            lambda: Similarity(k=1, bandwidth=1.0, space="features").build_from(alike([[1, 1], [5, 5]])),
+            lambda: Similarity(k=1, bandwidth=1.0).build_from(clients_with([[1, 1], [1, 1]])),
+            "all 2 clients have the same summary, so that none is nearer than another; choose another graph",
+        ),
+        (
+            lambda: Similarity(k=1, bandwidth=1.0, space="features").build_from(clients_with([[1, 1], [5, 5]])),
             "all 2 clients have the same summary",
         ),
         (
-            lambda: Similarity(k=1, bandwidth=1e-45).build_from(alike([[0, 1], [2, 3]])),
+            lambda: Similarity(k=1, bandwidth=1e-45).build_from(clients_with([[0, 1], [2, 3]])),
             "summary of client 'client-0' contains NaN or infinity; scale its inputs down, or raise graph.bandwidth",
         ),
         (
@@ -468,8 +479,8 @@ def test_bad_input_is_one_sentence(make, reason):
         make()
 
 
-def test_a_client_without_samples_is_refused_also_where_nobody_checked_before():
-    federation = alike([[1, 2], [3, 5], [2, 9]])
+def test_a_client_without_samples_is_refused_also_without_an_earlier_check():
+    federation = clients_with([[1, 2], [3, 5], [2, 9]])
     object.__setattr__(federation, "train", federation.train._replace(count=np.array([2, 0, 2])))
     with pytest.raises(CoterieError, match="client 'client-1' has no training sample"):
         Similarity(k=1).build_from(federation)

@@ -362,7 +362,7 @@ def test_a_list_of_coins_must_fit_the_clusters(federation, device):
         ([0, 2, 2], "group 1 has no client; number the groups without gaps"),
         ([0, 1], "groups has 2 entries but there are 3 clients"),
         ([0, -1, 1], "groups must be whole numbers from 0 on"),
-        ([[1, 0], [1, 1], [0, 1]], r"groups must give one number a client, not shape \(3, 2\)"),
+        ([[1, 0], [1, 1], [0, 1]], r"groups must give one number per client, not shape \(3, 2\)"),
     ],
 )
 def test_groups_that_are_not_clusters(groups, reason):

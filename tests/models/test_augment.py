@@ -13,7 +13,7 @@ from coterie.models.augment import Augment, take, take_shifted
 
 
 def reference(image, crop, down, right, mirrored, fill):
-    """What torchvision does: pad by `crop`, cut a window of the old size out, mirror it."""
+    """As torchvision does: pad by `crop`, cut out a window of the old size, mirror it."""
     padded = np.pad(image, ((0, 0), (crop, crop), (crop, crop)), constant_values=fill)
     height, width = image.shape[1:]
     window = padded[:, crop + down : crop + down + height, crop + right : crop + right + width]
@@ -31,10 +31,10 @@ def test_every_offset_equals_padding_and_cropping(dtype, fill):
     cases = list(itertools.product(range(-crop, crop + 1), range(-crop, crop + 1), (False, True)))
     down, right, mirrored = (np.array(values) for values in zip(*cases, strict=True))
     indices = np.arange(len(cases)) % len(data)
-    found = take_shifted(*map(jnp.asarray, (data, indices, down, right, mirrored)), fill=fill)
-    assert found.dtype == dtype
+    shifted = take_shifted(*map(jnp.asarray, (data, indices, down, right, mirrored)), fill=fill)
+    assert shifted.dtype == dtype
     expected = [reference(data[i], crop, *case, fill) for i, case in zip(indices, cases, strict=True)]
-    np.testing.assert_array_equal(found, np.stack(expected))
+    np.testing.assert_array_equal(shifted, np.stack(expected))
 
 
 def test_a_shift_beyond_the_image_leaves_only_fill():
@@ -76,7 +76,7 @@ def test_samples_of_one_batch_are_changed_independently():
 
 
 @pytest.mark.parametrize("augment", [None, Augment(), Augment(fill=9)])
-def test_nothing_switched_on_fetches_the_samples(augment):
+def test_without_augmentation_samples_are_unchanged(augment):
     data = images("uint8")
     indices = np.array([3, 3, 0])
     np.testing.assert_array_equal(
@@ -100,8 +100,8 @@ def test_mapped_over_clients_each_gets_what_it_would_get_alone_with_one_gather_o
             for inner in jaxprs_in_params(equation.params):
                 yield from equations(inner)
 
-    found = list(equations(jax.make_jaxpr(mapped)(data, indices, keys).jaxpr))
-    images_made = [e for e in found if e.outvars[0].aval.shape == (clients, batch, 3, 7, 5)]
+    operations = list(equations(jax.make_jaxpr(mapped)(data, indices, keys).jaxpr))
+    images_made = [e for e in operations if e.outvars[0].aval.shape == (clients, batch, 3, 7, 5)]
     assert sum(e.primitive.name == "gather" for e in images_made) == 1
     assert not {e.primitive.name for e in images_made} & {"dynamic_slice", "pad", "concatenate"}
 

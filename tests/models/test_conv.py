@@ -1,4 +1,4 @@
-"""Our convolution is the library's, to rounding, in values and gradients; and it stays a matrix product when mapped."""
+"""Our convolution equals the library's, up to rounding, also in gradients, and stays a matrix product when mapped."""
 
 import functools
 
@@ -117,8 +117,8 @@ def test_mapped_over_clients_the_training_step_is_matrix_products_without_moving
         return jax.vmap(eqx.combine(params, static))(x).sum()
 
     x = jnp.zeros((clients, batch, 3, 32, 32))
-    found = list(equations(jax.make_jaxpr(jax.vmap(jax.grad(loss)))(params, x).jaxpr))
-    kinds = {equation.primitive.name for equation in found}
+    operations = list(equations(jax.make_jaxpr(jax.vmap(jax.grad(loss)))(params, x).jaxpr))
+    kinds = {equation.primitive.name for equation in operations}
     slow = {
         "conv_general_dilated",
         "reduce_window",
@@ -129,8 +129,10 @@ def test_mapped_over_clients_the_training_step_is_matrix_products_without_moving
     }
     assert not kinds & slow
     # Forward, gradient of the weights, gradient of the inputs of four layers; the images themselves need no gradient.
-    assert sum(equation.primitive.name == "dot_general" for equation in found) == 4 * 3 - 1
+    assert sum(equation.primitive.name == "dot_general" for equation in operations) == 4 * 3 - 1
     # Batches are moved to channel-last at entry, back before the linear layers, and that once more in the gradient.
-    moved = [e.invars[0].aval for e in found if e.primitive.name == "transpose" and batch in e.invars[0].aval.shape]
+    moved = [
+        e.invars[0].aval for e in operations if e.primitive.name == "transpose" and batch in e.invars[0].aval.shape
+    ]
     big = [aval.shape for aval in moved if aval.ndim > 3]
     assert big == [(clients, batch, 3, 32, 32), (clients, batch, 5, 5, 64), (clients, batch, 64, 5, 5)]

@@ -12,7 +12,7 @@ from coterie.models.layers import Conv1d, Conv2d
 
 
 class Mine(eqx.Module):
-    """What a user might bring: nested layers, pooling, functions, channels first."""
+    """A module such as a user may write: nested layers, pooling, functions, channels first."""
 
     stem: eqx.nn.Conv2d
     body: eqx.nn.Sequential
@@ -63,7 +63,7 @@ def primitives(jaxpr):
             yield from primitives(inner)
 
 
-def test_a_network_agrees_and_holds_no_library_convolution():
+def test_a_network_agrees_and_has_no_library_convolution():
     with jax.enable_x64(True):
         model = Mine(jax.random.key(0))
         x = jax.random.normal(jax.random.key(1), (3, 19, 16))

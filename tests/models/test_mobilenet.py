@@ -23,26 +23,26 @@ def test_it_has_the_published_number_of_parameters():
 
 
 def test_names_and_layouts_are_torchvisions():
-    found = shapes(MobileNet(), 10)
-    assert found["features.0.0.weight"].shape == (32, 3, 3, 3)
-    assert found["features.1.conv.0.0.weight"].shape == (32, 1, 3, 3)  # the first block does not widen
-    assert found["features.1.conv.1.weight"].shape == (16, 32, 1, 1)
-    assert found["features.2.conv.0.0.weight"].shape == (96, 16, 1, 1)
-    assert found["features.2.conv.1.0.weight"].shape == (96, 1, 3, 3)
-    assert found["features.2.conv.2.weight"].shape == (24, 96, 1, 1)
-    assert found["features.2.conv.3.bias"].shape == (24,)
-    assert found["features.18.0.weight"].shape == (1280, 320, 1, 1)
-    assert found["classifier.1.weight"].shape == (10, 1280)
+    parameters = shapes(MobileNet(), 10)
+    assert parameters["features.0.0.weight"].shape == (32, 3, 3, 3)
+    assert parameters["features.1.conv.0.0.weight"].shape == (32, 1, 3, 3)  # the first block does not widen
+    assert parameters["features.1.conv.1.weight"].shape == (16, 32, 1, 1)
+    assert parameters["features.2.conv.0.0.weight"].shape == (96, 16, 1, 1)
+    assert parameters["features.2.conv.1.0.weight"].shape == (96, 1, 3, 3)
+    assert parameters["features.2.conv.2.weight"].shape == (24, 96, 1, 1)
+    assert parameters["features.2.conv.3.bias"].shape == (24,)
+    assert parameters["features.18.0.weight"].shape == (1280, 320, 1, 1)
+    assert parameters["classifier.1.weight"].shape == (10, 1280)
 
 
 def test_channels_are_rounded_as_published():
     """With width 0.35 torchvision has 16 channels in the stem, 8, 8, 16, 24, 32, 56, 112 in the stages."""
-    found = shapes(MobileNet(width=0.35), 10)
-    assert found["features.0.0.weight"].shape[0] == 16
+    parameters = shapes(MobileNet(width=0.35), 10)
+    assert parameters["features.0.0.weight"].shape[0] == 16
     ends = {1: 8, 3: 8, 6: 16, 10: 24, 13: 32, 16: 56, 17: 112}
     for block, channels in ends.items():
         last = "features.1.conv.1.weight" if block == 1 else f"features.{block}.conv.2.weight"
-        assert found[last].shape[0] == channels
+        assert parameters[last].shape[0] == channels
 
 
 def test_a_block_against_xlas_convolution():

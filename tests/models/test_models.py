@@ -134,9 +134,9 @@ def test_a_saved_model_is_the_network_that_pytorch_documents(name, tmp_path):
     random = np.random.default_rng(3)
     with jax.enable_x64(True):
         model = spec.build(shape, outputs, jax.random.key(1))
-        # Random scales and shifts, so that no parameter sits at a value that hides a mistake.
+        # Random scales and shifts, so that no parameter has a value that hides a mistake.
         model = jax.tree.map(lambda a: a + 0.1 * random.normal(size=a.shape) if eqx.is_inexact_array(a) else a, model)
-        naming.save(tmp_path / "model.safetensors", model)
+        (tmp_path / "model.safetensors").write_bytes(naming.encode(model))
         x = random.integers(0, outputs, shape) if name.startswith("lstm") else random.normal(size=shape)
         output = np.asarray(eqx.filter_jit(model)(jnp.asarray(x)))
     expected = oracle(safetensors.numpy.load_file(tmp_path / "model.safetensors"), x)
@@ -162,7 +162,7 @@ def test_sizes_that_can_be_counted_on_paper():
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn", "cnn4", "lstm"])
-def test_parameters_are_those_of_the_key_and_within_the_law_of_their_layer(name):
+def test_parameters_are_those_of_the_key_and_within_the_bounds_of_their_layer(name):
     spec, shape, outputs, _ = CASES[name]
     first, same, other = (
         dict(naming.names(eqx.filter_jit(spec.build)(shape, outputs, jax.random.key(seed)))) for seed in (0, 0, 1)
@@ -222,7 +222,7 @@ def test_dropout_follows_the_key_while_training_and_is_off_otherwise():
     np.testing.assert_allclose(outputs.var(0), variance, rtol=0.15)
 
 
-def test_each_hidden_layer_drops_units_of_its_own():
+def test_each_hidden_layer_drops_its_own_units():
     model = Mlp(hidden=(6, 6), dropout=0.5).build((6,), 1, jax.random.key(0))
     eye = jnp.eye(6)
     model = eqx.tree_at(
@@ -276,7 +276,7 @@ def test_every_registered_model_builds_and_documents_its_settings(row):
     assert all(field.help for field in describe(type(spec)))
 
 
-def test_the_package_offers_its_names_without_importing_them_all():
+def test_the_package_lists_its_names_without_importing_them():
     assert coterie.models.Cnn is Cnn
     with pytest.raises(AttributeError, match="no attribute 'Resnet'"):
         _ = coterie.models.Resnet

@@ -1,4 +1,4 @@
-"""Names, the choice of parts by name, and saved models."""
+"""Names of parameters, selection by name, and saved models."""
 
 import resource
 
@@ -13,6 +13,16 @@ from coterie.errors import CoterieError, StorageError
 from coterie.models import naming
 from coterie.models.cnn import Cnn
 from coterie.models.mlp import Mlp
+from coterie.storage.durable import durable_write
+
+
+def save(path, tree, metadata=None, run=None):
+    durable_write(path, naming.encode(tree, metadata), run=run)
+
+
+def metadata(path):
+    with safetensors.safe_open(path, framework="numpy") as file:
+        return dict(file.metadata() or {})
 
 
 class Head(eqx.Module):
@@ -32,15 +42,15 @@ def head():
 
 
 def test_names_are_dotted_paths_of_the_arrays_only():
-    found = naming.names(head())
-    assert [name for name, _ in found] == [
+    arrays = naming.names(head())
+    assert [name for name, _ in arrays] == [
         "fc1.weight",
         "fc1.bias",
         "fc10.weight",
         "parts.list.0",
         "parts.list.1.scale",
     ]
-    assert [leaf.shape for _, leaf in found] == [(3, 2), (3,), (1, 3), (2,), (1, 3)]
+    assert [leaf.shape for _, leaf in arrays] == [(3, 2), (3,), (1, 3), (2,), (1, 3)]
 
 
 def test_names_of_shapes_are_those_of_the_model():
@@ -69,7 +79,7 @@ def test_two_parameters_of_one_name_are_refused():
         (("parts", "parts.list.0"), ["parts.list.0", "parts.list.1.scale"]),
     ],
 )
-def test_select_marks_what_lies_below_a_name(prefixes, chosen):
+def test_select_marks_the_parameters_below_a_name(prefixes, chosen):
     model = head()
     marks = naming.select(model, prefixes)
     assert jax.tree.structure(marks) == jax.tree.structure(model)
@@ -97,27 +107,27 @@ def test_the_empty_name_is_no_name():
         naming.select(head(), "")
 
 
-def test_what_is_saved_comes_back_bit_for_bit_with_what_was_said_about_it(tmp_path):
+def test_a_saved_model_loads_bit_for_bit_with_its_metadata(tmp_path):
     file = tmp_path / "m.safetensors"
     model = Cnn().build((1, 8, 8), 3, jax.random.key(0))
     model = eqx.tree_at(lambda m: m.fc1.bias, model, model.fc1.bias.at[:2].set(jnp.array([-0.0, jnp.inf])))
-    naming.save(file, model, {"client": "Zoë"})
+    save(file, model, {"client": "Zoë"})
     back = naming.load(file, Cnn().build((1, 8, 8), 3, jax.random.key(1)))
     for (name, a), (_, b) in zip(naming.names(model), naming.names(back), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), name
-    assert naming.metadata(file) == {"client": "Zoë"}
+    assert metadata(file) == {"client": "Zoë"}
     assert naming.load(file, eqx.filter_eval_shape(lambda: model)).fc2.weight.shape == (3, 512)
     assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
 
 
 def test_scalars_transposed_and_integer_arrays_keep_their_shape_and_values(tmp_path):
     tree = {"scalar": jnp.float32(2.5), "turned": np.arange(6.0).reshape(2, 3).T, "steps": jnp.arange(3)}
-    naming.save(tmp_path / "t", tree)
+    save(tmp_path / "t", tree)
     stored = safetensors.numpy.load_file(tmp_path / "t")
     assert stored["scalar"].shape == ()
     assert stored["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert stored["steps"].tolist() == [0, 1, 2]
-    assert naming.metadata(tmp_path / "t") == {}
+    assert metadata(tmp_path / "t") == {}
 
 
 def test_a_file_written_elsewhere_loads_and_takes_the_models_precision(tmp_path):
@@ -154,7 +164,7 @@ def test_a_file_that_does_not_fit_is_refused_in_a_sentence(tmp_path, change, sen
 
 
 def test_floats_do_not_become_integers(tmp_path):
-    naming.save(tmp_path / "m", {"steps": np.array([1.5])})
+    save(tmp_path / "m", {"steps": np.array([1.5])})
     with pytest.raises(CoterieError, match="holds 'steps' as float64; the model needs int32"):
         naming.load(tmp_path / "m", {"steps": jnp.array([1])})
 
@@ -164,22 +174,21 @@ def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path, content):
     file = tmp_path / "m"
     if content is not None:
         file.write_bytes(content)
-    for read in (naming.metadata, lambda path: naming.load(path, {})):
-        with pytest.raises(CoterieError, match="cannot be read as a saved model"):
-            read(file)
+    with pytest.raises(CoterieError, match="cannot be read as a saved model"):
+        naming.load(file, {})
 
 
-def test_a_full_disk_leaves_the_saved_model_whole_and_nothing_beside_it(tmp_path):
+def test_a_full_disk_leaves_the_saved_model_intact_and_no_other_file(tmp_path):
     file = tmp_path / "m.safetensors"
-    naming.save(file, {"w": jnp.arange(10.0)})
+    save(file, {"w": jnp.arange(10.0)})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(StorageError, match="too large"):
-            naming.save(file, {"w": jnp.arange(1000.0)}, run=tmp_path)
+            save(file, {"w": jnp.arange(1000.0)}, run=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert naming.load(file, {"w": jnp.zeros(10)})["w"].tolist() == list(range(10))
     assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
     with pytest.raises(CoterieError, match="cannot be written"):
-        naming.save(tmp_path / "absent" / "m", {"w": jnp.zeros(1)})
+        save(tmp_path / "absent" / "m", {"w": jnp.zeros(1)})

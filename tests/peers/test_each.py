@@ -21,10 +21,11 @@ from coterie.peers.base import Arrivals, on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 from support.cases import regression, training, zero_model
+from support.graph_cases import row_weights
 
 
 def peers_on(graph, plan=Plan(), ids=None, arrivals=None):  # noqa: B008
-    return LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, graph.row_weights, ids)), plan, arrivals)
+    return LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, row_weights(graph), ids)), plan, arrivals)
 
 
 def two_devices(device):

@@ -11,6 +11,7 @@ import pytest
 from coterie.graphs.graph import Graph
 from coterie.testing.contract import CHECKS, ROUNDS, Case
 from coterie.testing.two_processes import arrivals_of
+from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb
 
 GRAPH = Graph.from_edges([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6], [1, 4, 0, 1, 3, 6, 0, 2, 3, 4, 3], 7)
@@ -20,7 +21,7 @@ USEFUL = sorted(set(CHECKS) - {"alone_without_others"})  # it is no training: no
 @pytest.fixture(scope="module")
 def case():
     case = Case(EveryVerb)
-    case.graph, case.weights = GRAPH, GRAPH.row_weights
+    case.graph, case.weights = GRAPH, row_weights(GRAPH)
     yield case
     case.close()
 

@@ -14,6 +14,7 @@ from coterie.graphs.graph import Graph
 from coterie.peers.base import Arrivals, blend, on_host
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
+from support.graph_cases import row_weights
 
 K = 5
 MODES = ("exact", "fast")
@@ -258,7 +259,7 @@ def test_push_on_paper():
     graph = Graph.from_edges([1, 2, 2], [0, 0, 1], 3)
     edges = jnp.array([[True, True], [True, True], [False, True]])  # client 2 hears 0 in slot 0, 1 in slot 1
     everything = jnp.ones((1, 3), bool)
-    tables = jax.tree.map(jnp.asarray, make_tables(graph, graph.row_weights))
+    tables = jax.tree.map(jnp.asarray, make_tables(graph, row_weights(graph)))
     peers = LocalPeers(tables, Plan("exact"), Arrivals(edges[None], everything, everything))
     got, arrived, acked = peers.push(jnp.array([2.0, 2.0, 0.0]))
     assert got.tolist() == [0, 2, 2]

@@ -1,21 +1,6 @@
-"""Codecs: compress the vectors in messages. Any method can be run with any of them.
+"""Codecs encode vectors in few bytes. Any method runs with any of them; each is imported when it is first used."""
 
-A name is imported when it is first used, as with models.
-"""
+from coterie.lazy import exports
+from coterie.names import CODECS
 
-import importlib
-from typing import Any
-
-__all__ = ["QSGD", "Codec", "Fused", "Half", "Raw", "TopK"]
-
-HOMES = {"Codec": "base", "Fused": "fused", "Half": "half", "QSGD": "qsgd", "Raw": "raw", "TopK": "top_k"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = exports(__name__, CODECS)

@@ -1,4 +1,4 @@
-"""Data: get samples, divide them among clients.
+"""Data: load samples and divide them among clients.
 
 `load` names a data set and a partition, `federation` takes one pair of arrays for each client, `pool` takes arrays
 that are still to be divided. Nothing here imports JAX.
@@ -28,8 +28,8 @@ def load(
         name: a data set by name (`coterie list datasets`), one that is already configured, or a pool of samples.
         partition: a partition by name (`coterie list partitions`) or configured; if None, "natural" where the data
             say whose sample it is and "classes" elsewhere.
-        clients: how many clients to make, 20 if None; for "natural" a cap, without which every owner is a client.
-        seed: of the partition, and of the data where they are drawn at random.
+        clients: number of clients, 20 if None; for "natural" an upper limit, without which every owner is a client.
+        seed: of the partition, and of the data if they are random.
         **options: settings of the data set and of the partition, by name.
 
     Example:
@@ -50,7 +50,7 @@ def load(
 
 
 def _settings(thing: Any) -> list[str]:
-    """List the settings that can still be given: those of a class, none of something that is configured."""
+    """List the settings that can still be given: those of a class; a configured object has none."""
     return [field.name for field in dataclasses.fields(thing) if field.init] if isinstance(thing, type) else []
 
 
@@ -67,7 +67,7 @@ def _samples(source: Any, options: dict[str, Any], name: Any, clients: int | Non
 
 
 def _sort(options: dict[str, Any], ours: list[str], theirs: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell the settings of the data set (`ours`) from those of the partition (`theirs`)."""
+    """Separate the settings of the data set (`ours`) from those of the partition (`theirs`)."""
     for key in options:
         if key in ours and key in theirs:
             raise CoterieError(f"both the data set and the partition have a setting {key}; configure one of them first")

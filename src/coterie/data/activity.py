@@ -23,7 +23,7 @@ from coterie.spec import param, spec
 
 __all__ = ["HumanActivity"]
 
-RATE = 50.0  # samples in a second
+RATE = 50.0  # samples per second
 ACTIVITIES = (
     "walking",
     "walking upstairs",
@@ -46,7 +46,7 @@ ARCHIVES = (
 
 
 class Recording(NamedTuple):
-    """All labelled stretches, one after the other.
+    """All labelled segments, one after the other.
 
     Attributes:
         signal: acceleration in g `[T, 3]`.
@@ -61,13 +61,13 @@ class Recording(NamedTuple):
 class HumanActivity:
     """Twelve activities of 30 people from a phone's accelerometer (Reyes-Ortiz et al. 2016): 10,929 windows.
 
-    Windows of 2.56 s overlap by half, as published. Neighbours of that kind must not be in training and test both, so
-    with `split` "time" the windows of each person and activity are divided in the order of time: 70 % to train on,
-    10 % for validation, the last 20 % for testing, less those that overlap a later part (10,521 are left; the shares
-    of the partition are then not used). With "partition" it divides all windows, and they overlap.
+    Windows of 2.56 s overlap by half, as published. Overlapping windows must not be in both training and test, so with
+    `split` "time" the windows of each person and activity are divided in the order of time: 70 % for training, 10 % for
+    validation, the last 20 % for testing, without those that overlap a later part (10,521 are left; the shares of the
+    partition are then not used). With "partition", the partition divides all windows, and they overlap.
 
-    "summary" describes a window by 58 numbers (`coterie.data.signals.summaries`), brought to mean 0 and deviation 1
-    over the windows marked train (all windows with split "partition"); "raw" is the acceleration in g `[width, 3]`.
+    "summary" describes a window by 58 numbers (`coterie.data.signals.summaries`), standardised to mean 0 and deviation
+    1 over the windows marked train (all windows with split "partition"); "raw" is the acceleration in g `[width, 3]`.
     Owners are the people ("subject-7").
 
     Read from the folder `RawData` of the published archive (`acc_expNN_userNN.txt`, `labels.txt`) or the archive
@@ -77,9 +77,10 @@ class HumanActivity:
 
     features: Literal["summary", "raw"] = param("summary", "58 numbers about a window, or its samples [width, 3]")
     split: Literal["time", "partition"] = param(
-        "time", "time: the last windows of each activity are for testing, without overlap; partition: it decides"
+        "time",
+        "time: the last windows of each activity are for testing, without overlap; partition: divides all windows",
     )
-    width: int = param(128, "samples in a window, 50 a second", at_least=4)
+    width: int = param(128, "samples in a window, 50 per second", at_least=4)
     step: int = param(64, "samples from one window to the next", at_least=1)
 
     def load(self) -> Samples:
@@ -149,7 +150,7 @@ def _packed(path: Path) -> Recording:
     fits = delta.ndim == 2 and len(delta) == 3 and unit.shape == (3,) and segments.ndim == 2 and segments.shape[1] == 5
     if not fits or delta.dtype.kind not in "iu" or segments.dtype.kind not in "iu":
         raise CoterieError(f"the arrays of {path} do not fit together; get the file again")
-    # The differences are kept in 16 bits and may have wrapped around; so do their sums.
+    # The differences are stored in 16 bits and may have wrapped around; their sums wrap back.
     signal = np.cumsum(delta, axis=1, dtype=np.int32).astype(np.int16).T * unit.astype(np.float32)
     _check(segments, segments[:, 3], segments[:, 4], len(signal), f"segments of {path}")
     return Recording(signal, segments.astype(np.int64))

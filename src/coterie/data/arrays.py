@@ -26,7 +26,7 @@ def federation(
     seed: int = 0,
     groups: Sequence[int] | np.ndarray | None = None,
 ) -> Federation:
-    """Make a federation from one `(x, y)` pair a client.
+    """Make a federation from one `(x, y)` pair per client.
 
     Args:
         pairs: the clients' samples, in order or by name. Inputs of all clients have the same shape.
@@ -37,7 +37,7 @@ def federation(
         test_fraction: share of each client's samples for testing, where `test` is None.
         kind: what is predicted; if None, floats are a regression, and integers or words are classes (words are
             numbered in sorted order).
-        seed: draws the splits.
+        seed: of the random splits.
         groups: the known group of each client.
     """
     if isinstance(pairs, Mapping):
@@ -50,8 +50,8 @@ def federation(
     if len(pairs) == 0:
         raise CoterieError("the federation has no clients")
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise CoterieError(f"two clients are called {twice!r}; names must be unique")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise CoterieError(f"two clients are called {repeated!r}; names must be unique")
     if groups is not None and len(groups) != len(names):
         raise CoterieError(f"groups has {len(groups)} entries but there are {len(names)} clients; they must match")
     for name, group in zip(names, () if groups is None else np.asarray(groups, dtype=object).tolist(), strict=False):
@@ -93,12 +93,12 @@ def pool(
 ) -> Samples:
     """Make a pool from arrays, ready to be divided among clients (`load(pool(x, y), "dirichlet")`).
 
-    Inputs stored as bytes are images with the channel first. The arguments are those of `Samples`; `kind` is found
+    Inputs stored as bytes are images with the channel first. The arguments are those of `Samples`; `kind` follows
     from the targets if it is None.
     """
     targets, test_targets = np.asarray(y), None if test is None else np.asarray(test[1])
     kind = kind or ("regression" if targets.dtype.kind == "f" else "classification")
-    everything = targets if test_targets is None else _glue([targets, test_targets])
+    everything = targets if test_targets is None else _concatenate([targets, test_targets])
     if kind == "next-character":
         arrays = [np.asarray(a).astype(np.int32) for a in ([x] if test is None else [x, test[0]])]
         everything = everything.astype(np.int32)
@@ -127,15 +127,15 @@ def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, int]:
         values = numbers(y, "targets")
         return values, int(np.prod(values.shape[1:], dtype=np.int64))
     if y.ndim != 1:
-        raise CoterieError(f"targets must have one label a sample, not shape {y.shape[1:]}")
+        raise CoterieError(f"targets must have one label per sample, not shape {y.shape[1:]}")
     if y.dtype.kind in "iub":
         return y.astype(np.int32), int(y.max(initial=0)) + 1
     if y.dtype.kind == "f":
         if np.any(y != np.floor(y)):
             raise CoterieError("targets must be whole numbers or words for classification")
         return y.astype(np.int32), int(y.max(initial=0)) + 1
-    codes, found = encode(y.astype(str))
-    return codes, len(found)
+    codes, words = encode(y.astype(str))
+    return codes, len(words)
 
 
 def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +149,7 @@ def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
         except ValueError:
             raise CoterieError(f"the {part}{what} of client {name!r} have rows of different lengths") from None
         if arrays[-1].ndim == 0:
-            raise CoterieError(f"the {part}{what} of client {name!r} are a single value; give one entry a sample")
+            raise CoterieError(f"the {part}{what} of client {name!r} are a single value; give one entry per sample")
     x, y = arrays
     if x.dtype.kind not in "biuf":
         raise CoterieError(f"the {part}inputs of client {name!r} must be numbers, not {x.dtype}")
@@ -179,17 +179,17 @@ def _same_shapes(names: Sequence[str], own: Sequence[Pair], tests: Sequence[Pair
             for name, pair in zip(names, pairs, strict=False):
                 if pair[index].shape[1:] != expected:
                     raise CoterieError(
-                        f"the {part}{what} of client {name!r} have shape {pair[index].shape[1:]} a sample, those of "
+                        f"the {part}{what} of client {name!r} have shape {pair[index].shape[1:]} per sample, those of "
                         f"{names[0]!r} {expected}; they must match"
                     )
 
 
 def _join(pairs: Sequence[Pair], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    x, y = (_glue([pair[index] for pair in pairs]) for index in (0, 1))
+    x, y = (_concatenate([pair[index] for pair in pairs]) for index in (0, 1))
     return x, y, np.repeat(list(names), [len(pair[0]) for pair in pairs])
 
 
-def _glue(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Concatenate; words and numbers do not mix."""
     if len({array.dtype.kind in "biuf" for array in arrays}) > 1:
         raise CoterieError("some targets are numbers and some are words; use one of them for all clients")

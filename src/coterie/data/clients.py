@@ -1,7 +1,7 @@
 """The federation's data: stacked arrays with counts, split into train, validation and test for each client.
 
 Shapes: K clients, n = the largest client's number of samples. A client's samples are the first `count` rows of its
-slice; what follows is padding that no loss and no metric may see.
+slice; the rows after them are padding, which no loss or metric may use.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class Split(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """What a compiled program gets: the data of the clients that live here, their labels and their known groups."""
+    """The input of a compiled program: the data of the clients on this machine, their labels and known groups."""
 
     train: Split
     validation: Split
@@ -34,21 +34,26 @@ class Clients(NamedTuple):
     labels: Any  # [C, classes] true where the client has the label in its training data; [C, 0] for regression
     groups: Any  # [C, G] true for the client's known group; G = 1 and true for everyone where none are known
 
+    @property
+    def cluster(self) -> tuple[Any, int]:
+        """The number of each client's known group `[C]`, and the number of groups."""
+        return self.groups.argmax(1), self.groups.shape[1]
+
 
 @dataclasses.dataclass(frozen=True)
 class Federation:
     """Named clients with their data, on the host.
 
     Attributes:
-        names: one name a client, unique.
+        names: one name per client, unique.
         train, validation, test: the clients' data (`Split`, NumPy arrays).
         kind: what is predicted.
         classes: number of classes, or of characters; for regression the number of outputs.
         groups: the known or planted group of each client `[K]`, numbered 0, 1, ... without gaps, or None.
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
         about: one sentence for the report.
-        group_count: how many groups there are in the whole, if this is a part of a federation that may lack some;
-            0 counts them.
+        group_count: number of groups in the whole federation, if this is a part of one that may lack some; 0 counts
+            them.
     """
 
     names: tuple[str, ...]
@@ -83,11 +88,11 @@ class Federation:
         return np.stack(rows)
 
     def arrays(self) -> Clients:
-        """Return what the program needs, as NumPy arrays."""
+        """Return the input of the compiled program, as NumPy arrays."""
         return Clients(self.train, self.validation, self.test, self.label_counts() > 0, self.membership())
 
     def membership(self) -> np.ndarray:
-        """Return who is in which known group, `[K, G]`; without known groups everyone is in the same one."""
+        """Return which client is in which known group, `[K, G]`; without known groups all are in the same one."""
         if self.groups is None:
             return np.ones((len(self), 1), bool)
         count = self.group_count or int(np.max(self.groups)) + 1
@@ -99,7 +104,7 @@ class Federation:
         splits: dict[str, Any] = {
             part: Split(*(np.asarray(a)[rows] for a in getattr(self, part))) for part in ("train", "validation", "test")
         }
-        # A part may lack a group, but it counts them as the whole does: its arrays then fit those of the other parts.
+        # A part may lack a group, but keeps the number of all groups, so that arrays of all parts have the same shape.
         known = None if self.groups is None else np.asarray(self.groups)[rows]
         count = 0 if known is None else self.membership().shape[1]
         names = tuple(self.names[i] for i in rows)
@@ -107,7 +112,7 @@ class Federation:
 
 
 def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:
-    """Stack one (x, y) pair a client into padded arrays with counts."""
+    """Stack one (x, y) pair per client into padded arrays with counts."""
     count = np.array([len(x) for x, _ in parts], np.int32)
     size = max(1, int(count.max(initial=0)))
 
@@ -121,13 +126,13 @@ def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:
 
 
 def _check(federation: Federation) -> None:
-    """Refuse data that would poison a run, with the client's name."""
+    """Refuse unusable data, with the client's name."""
     names = federation.names
     if len(names) == 0:
         raise CoterieError("the federation has no clients")
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise CoterieError(f"two clients are called {twice!r}; names must be unique")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise CoterieError(f"two clients are called {repeated!r}; names must be unique")
     for part in ("train", "validation", "test"):
         split: Split = getattr(federation, part)
         if len(split.count) != len(names) or len(split.x) != len(names) or len(split.y) != len(names):
@@ -163,13 +168,13 @@ def _check(federation: Federation) -> None:
 
 
 def _check_groups(federation: Federation) -> None:
-    """Refuse groups that do not say in which one group each client is."""
+    """Refuse groups that do not give exactly one group to each client."""
     if federation.groups is None:
         return
     groups, names = np.asarray(federation.groups), federation.names
     if groups.ndim != 1:
         raise CoterieError(
-            f"groups must give one number a client, not shape {groups.shape}; a client is in one group only"
+            f"groups must give one number per client, not shape {groups.shape}; a client is in one group only"
         )
     if len(groups) != len(names):
         raise CoterieError(f"groups has {len(groups)} entries but there are {len(names)} clients; they must match")

@@ -2,8 +2,8 @@
 
 The task and the table are those of Blackard and Dean, "Comparative accuracies of artificial neural networks and
 discriminant analysis in predicting forest cover types from cartographic variables", Computers and Electronics in
-Agriculture 24, 1999; UCI Machine Learning Repository, doi 10.24432/C50K5N, licence CC BY 4.0. What grows on a cell
-depends on its soil in a way that differs from soil to soil, so that soils and areas are clients that really differ.
+Agriculture 24, 1999; UCI Machine Learning Repository, doi 10.24432/C50K5N, licence CC BY 4.0. The relation between
+inputs and cover type differs from soil to soil, so that soils and areas are clients that really differ.
 """
 
 from pathlib import Path
@@ -45,7 +45,7 @@ NUMERIC = {
 AREAS = ("Rawah", "Neota", "Comanche Peak", "Cache la Poudre")
 SOILS = 40
 CLASSES = 7
-LODGEPOLE_PINE = 2  # the commonest type, which two-class versions of the set tell from the rest
+LODGEPOLE_PINE = 2  # the commonest type: class 1 in two-class versions of the set
 
 # The first digit of each soil type's code in the survey (covtype.info, section 7), its climatic zone: 2 lower montane,
 # 3 montane dry, 4 montane, 5 montane dry and montane, 6 montane and subalpine, 7 subalpine, 8 alpine.
@@ -65,11 +65,11 @@ class Cells(NamedTuple):
 class Covtype:
     """Forest cover types of 581,012 cells from 54 cartographic inputs (Blackard and Dean 1999).
 
-    The inputs are ten measurements, brought to mean 0 and deviation 1 by the constants of the set's description, the
+    The inputs are ten measurements, standardised with the constants of the set's description, the
     wilderness area (4 columns of 0 and 1) and the soil type (40). Seven classes; with `binary`, lodgepole pine (class
     2 of the file, 49 % of the rows) against the rest. Owners are the soil types ("soil-29"), the areas ("Rawah") or
     both ("Rawah/soil-29"); the known group of a soil is its climatic zone. The owner's columns stay among the inputs.
-    Soils have from 3 to 115,247 cells, and clients are stored as large as the largest: use `rows`, or the partition's
+    Soils have from 3 to 115,247 cells, and every client takes the memory of the largest: use `rows`, or the partition's
     `samples`.
 
     Read from `covtype.data.gz` (or `covtype.data`) as published, which is downloaded, or from `covtype.npz.xz`: arrays
@@ -87,7 +87,7 @@ class Covtype:
         size = len(cells.cover)
         if self.rows is not None:
             if self.rows > size:
-                raise CoterieError(f"rows must be at most {size}, the rows there are, not {self.rows}")
+                raise CoterieError(f"rows must be at most {size}, the number of rows, not {self.rows}")
             drawn = np.sort(np.random.default_rng(self.seed).choice(size, self.rows, replace=False))
             cells, size = Cells(*(column[drawn] for column in cells)), self.rows
         mean, deviation = np.array(list(NUMERIC.values())).T
@@ -131,14 +131,14 @@ def _packed(path: Path) -> Cells:
     missing = [name for name in names if name not in arrays]
     if missing:
         raise CoterieError(f"{path} holds no array {missing[0]}; it needs {', '.join(names)}")
-    found = [arrays[name] for name in names]
-    if any(array.dtype.kind not in "iu" for array in found):
+    columns = [arrays[name] for name in names]
+    if any(array.dtype.kind not in "iu" for array in columns):
         raise CoterieError(f"{path} must hold whole numbers; get the file again")
-    size = found[-1].size
-    if found[0].shape != (len(NUMERIC), size) or any(array.shape != (size,) for array in found[1:]):
+    size = columns[-1].size
+    if columns[0].shape != (len(NUMERIC), size) or any(array.shape != (size,) for array in columns[1:]):
         raise CoterieError(f"the arrays of {path} do not fit together; get the file again")
-    numeric = np.cumsum(found[0], axis=1, dtype=np.int32).T
-    return _checked(Cells(numeric, *(array.astype(np.int64) for array in found[1:])), path)
+    numeric = np.cumsum(columns[0], axis=1, dtype=np.int32).T
+    return _checked(Cells(numeric, *(array.astype(np.int64) for array in columns[1:])), path)
 
 
 def _table(path: Path) -> Cells:

@@ -1,7 +1,7 @@
-"""Label shares drawn from a law: Dirichlet, input clusters, Pachinko, and one dominant label.
+"""Partitions by label shares: Dirichlet, input clusters, Pachinko, and one dominant label.
 
-The official test pool, where there is one, is dealt in the shares in which a client got each class, so that a client
-is tested on the mixture it is trained on.
+The official test pool, if there is one, is divided in the same shares as the training samples, so that a client is
+tested on the mixture it is trained on.
 """
 
 import dataclasses
@@ -18,23 +18,23 @@ from coterie.spec import param, spec
 __all__ = ["Dirichlet", "Dominant", "InputClusters", "Pachinko"]
 
 DRAWS = 1000  # attempts at a Dirichlet draw that leaves no client nearly empty
-TINY = 1e-300  # below this a sum of probabilities counts as nothing
+TINY = 1e-300  # a sum of probabilities below this counts as zero
 
 
 @spec
 class Shares(Splits):
-    """What partitions by label shares have in common."""
+    """Base of the partitions by label shares."""
 
     fraction: float = param(1.0, "share of the pool that is used", above=0, at_most=1)
 
     def used(self, samples: Samples, rng: np.random.Generator) -> np.ndarray:
-        """Draw the part of the pool that is used: positions, in order."""
+        """Draw the samples that are used: positions in the pool, in order."""
         size = len(samples)
         if self.fraction == 1:
             return np.arange(size)
         return np.sort(rng.choice(size, max(1, int(size * self.fraction)), replace=False))
 
-    def dealt(
+    def deal_labels(
         self, samples: Samples, used: np.ndarray, counts: np.ndarray, rng: np.random.Generator, how: str
     ) -> Federation:
         """Deal `counts [K, classes]` samples of the used part, and the official test pool in the same shares."""
@@ -42,19 +42,19 @@ class Shares(Splits):
         tests = None
         if self.official(samples) and samples.test is not None:
             tests = share_out(counts, samples.test[1], rng)
-        return self.settle(samples, rows, tests, rng, how=how)
+        return self.assemble(samples, rows, tests, rng, how=how)
 
 
 @spec
 class Dirichlet(Shares):
-    """Divide every class among the clients in proportions drawn from a symmetric Dirichlet law.
+    """Divide every class among the clients in proportions drawn from a symmetric Dirichlet distribution.
 
-    A small alpha makes clients unlike each other. A draw that leaves a client fewer than `at_least` samples is
+    A small alpha makes clients very different. A draw that leaves a client fewer than `at_least` samples is
     repeated (Terashita and Hara 2023, alpha 0.4, take the first draw).
     """
 
-    alpha: float = param(0.4, "concentration: small is unlike, large is alike", above=0)
-    at_least: int = param(5, "samples that every client has", at_least=2)
+    alpha: float = param(0.4, "concentration: the smaller, the more clients differ", above=0)
+    at_least: int = param(5, "minimum number of samples per client", at_least=2)
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
@@ -62,7 +62,7 @@ class Dirichlet(Shares):
         used = self.used(samples, rng)
         counts = self.draw(samples.labels("dirichlet")[used], samples.classes, count, rng)
         how = f"{count} clients with Dirichlet({self.alpha:g}) label shares"
-        return self.dealt(samples, used, counts, rng, how)
+        return self.deal_labels(samples, used, counts, rng, how)
 
     def draw(self, y: np.ndarray, classes: int, clients: int, rng: np.random.Generator) -> np.ndarray:
         """Draw how many samples of each class each client gets: `[K, classes]`."""
@@ -83,7 +83,7 @@ class Dirichlet(Shares):
 
 @spec
 class InputClusters(Dirichlet):
-    """Dirichlet labels, and clusters of clients that each normalise their inputs in their own way.
+    """Dirichlet labels, and clusters of clients that each normalise their inputs differently.
 
     Clients are shuffled into clusters of equal size; a cluster's inputs are (x - a) / b with a, b drawn once
     (Terashita and Hara 2023, whose program draws both from U(0, 1); here b is at least 0.1 so that no cluster's inputs
@@ -104,7 +104,7 @@ class InputClusters(Dirichlet):
             group[members] = cluster
         shift, scale = rng.uniform(0, 1, self.clusters)[group], rng.uniform(0.1, 1, self.clusters)[group]
         how = f"{count} clients with Dirichlet({self.alpha:g}) label shares in {self.clusters} input clusters"
-        plain = self.dealt(samples, used, counts, rng, how)
+        plain = self.deal_labels(samples, used, counts, rng, how)
 
         def normalised(split: Split) -> Split:
             unit = np.float32(255) if split.x.dtype == np.uint8 else np.float32(1)
@@ -125,10 +125,10 @@ class InputClusters(Dirichlet):
 
 @spec
 class Pachinko(Shares):
-    """Draw every sample through two Dirichlet laws: first its coarse class, then the class (Reddi et al. 2021).
+    """Draw every sample from two Dirichlet distributions: first its coarse class, then the class (Reddi et al. 2021).
 
-    Each client has a law over the coarse classes and one over the classes below each of them. A class that has run
-    out leaves the laws of the clients that come after. All clients get equally many samples.
+    Each client has a distribution over the coarse classes and one over the classes below each of them. A class that has
+    run out is removed from the distributions of later clients. All clients get the same number of samples.
     """
 
     alpha: float = param(0.1, "concentration of a client's coarse classes", above=0)
@@ -156,15 +156,15 @@ class Pachinko(Shares):
                 left[label] -= 1
                 top_left[top] -= 1
         how = f"{count} clients with Pachinko({self.alpha:g}, {self.beta:g}) label shares"
-        return self.dealt(samples, used, counts, rng, how)
+        return self.deal_labels(samples, used, counts, rng, how)
 
 
 @spec
 class Dominant(Splits):
     """Let one label make up most of a client's data: label i mod classes for client i (Lu et al. 2022, 95 %).
 
-    The rest is spread evenly over the other labels. All clients get equally many samples, as many as the rarest label
-    allows.
+    The rest is spread evenly over the other labels. All clients get the same number of samples, as many as the rarest
+    label allows.
     """
 
     share: float = param(0.95, "share of the dominant label", above=0, at_most=1)
@@ -183,7 +183,7 @@ class Dominant(Splits):
         need = np.bincount(main, minlength=len(labels)) * self.share
         need += (count - np.bincount(main, minlength=len(labels))) * (1 - self.share) / (len(labels) - 1)
         wanted = need > 0
-        size = int(np.min(available[wanted] / need[wanted])) + len(labels)  # rounding can let a few more in
+        size = int(np.min(available[wanted] / need[wanted])) + len(labels)  # rounding may allow a few more
         while size > 0 and np.any(self._counts(size, main, others).sum(0) > available):
             size -= 1
         counts = np.zeros((count, samples.classes), np.int64)
@@ -196,22 +196,22 @@ class Dominant(Splits):
         elif self.test_labels == "all":
             raise CoterieError("test_labels is all but test sets are the clients' own samples; use test_labels = 'own'")
         how = f"{count} clients with {self.share:.0%} of one label each"
-        return self.settle(samples, rows, tests, rng, how=how)
+        return self.assemble(samples, rows, tests, rng, how=how)
 
     def _counts(self, size: int, main: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return how many samples of each label each client has when it has `size` in all: `[K, labels]`."""
-        most = int(np.floor(self.share * size + 0.5))
-        each, extra = divmod(size - most, others.shape[1])
+        dominant = int(np.floor(self.share * size + 0.5))
+        each, extra = divmod(size - dominant, others.shape[1])
         counts = np.full((len(main), others.shape[1] + 1), each, np.int64)
-        counts[np.arange(len(main)), main] = most
-        # what does not divide evenly goes to labels in an order drawn once for each client
+        counts[np.arange(len(main)), main] = dominant
+        # the remainder goes to labels in an order drawn once per client
         counts[np.arange(len(main))[:, None], others[:, :extra]] += 1
         return counts
 
 
 def _pick(law: np.ndarray, allowed: np.ndarray, rng: np.random.Generator) -> int:
-    """Draw an index from a law restricted to what is allowed."""
+    """Draw an allowed index with probabilities proportional to a law."""
     edges = np.cumsum(np.where(allowed, law, 0.0))
-    if edges[-1] < TINY:  # all that the client wanted has run out
+    if edges[-1] < TINY:  # all classes with a positive probability have run out
         edges = np.cumsum(allowed.astype(float))
     return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))

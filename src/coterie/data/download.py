@@ -1,9 +1,9 @@
-"""Get a public file once, from its official address, and know that it is the right one.
+"""Download a public file once, from its official address, and verify its checksum.
 
-Files live in the folder `COTERIE_DATA`, or in the platform's cache if that is not set; each data set has a sub-folder
-of its own. A download goes to a temporary file beside its place, is checked against the known checksum and then
-renamed, so that what carries the right name is whole. `COTERIE_MIRROR` is an address whose `SET/FILE` is tried
-instead of the official ones (a copy of the folder behind any web server is a mirror).
+Files are in the folder `COTERIE_DATA`, or in the platform's cache if that is not set; each data set has its own
+sub-folder. A download goes to a temporary file in the same folder, is checked against the known checksum and then
+renamed, so that a file with the right name is complete. `COTERIE_MIRROR` is an address whose `SET/FILE` is used instead
+of the official ones (a copy of the folder behind any web server is a mirror).
 """
 
 import contextlib
@@ -22,14 +22,14 @@ from coterie.errors import CoterieError, StorageError
 __all__ = ["Progress", "Remote", "fetch", "folder", "locate", "places"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are here and the bytes there are (None if the server does not say)."""
+"""Called with the number of bytes received and the total (None if the server does not say)."""
 
 BLOCK = 1 << 18
 TIMEOUT = 30.0  # seconds without an answer
 
 
 class Remote(NamedTuple):
-    """A public file: its set, its name here, where it is, and its checksum as "md5:..." or "sha256:..."."""
+    """A public file: its set, its local name, its addresses, and its checksum as "md5:..." or "sha256:..."."""
 
     set: str
     name: str
@@ -48,18 +48,18 @@ def folder() -> Path:
 
 
 def places(set_: str) -> tuple[Path, ...]:
-    """Return where the files of a data set are looked for: its own sub-folder, then the folder of public data."""
+    """Return the folders that may have a data set's files: its own sub-folder, then the folder of public data."""
     return folder() / set_, folder()
 
 
 def locate(names: Iterable[str], places: Iterable[Path]) -> Path | None:
-    """Return the first file there is, trying the places in order."""
+    """Return the first file that exists, trying the places in order."""
     names = tuple(names)
     return next((place / name for place in places for name in names if (place / name).is_file()), None)
 
 
 def fetch(remote: Remote, *, mirror: str | None = None, progress: Progress | None = None) -> Path:
-    """Return the path of a public file, after downloading it if it is not there.
+    """Return the path of a public file; download it if it does not exist.
 
     Args:
         remote: the file.
@@ -84,7 +84,7 @@ def fetch(remote: Remote, *, mirror: str | None = None, progress: Progress | Non
 
 
 def _download(address: str, target: Path, remote: Remote, progress: Progress | None) -> str | None:
-    """Download to `target`; returns None, or why it did not work."""
+    """Download to `target`; return None, or why it failed."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=target.parent, prefix=f"{remote.name}.", suffix=".part")
@@ -97,7 +97,7 @@ def _download(address: str, target: Path, remote: Remote, progress: Progress | N
             reason = _copy(address, file, remote.checksum, progress)
         if reason is None:
             os.replace(part, target)
-    except OSError as error:  # what the network does is in `reason`: this is the disk
+    except OSError as error:  # the disk; failures of the network are in `reason`
         raise StorageError(
             f"{target} cannot be written ({error.strerror}); free some space or set COTERIE_DATA"
         ) from error
@@ -108,7 +108,7 @@ def _download(address: str, target: Path, remote: Remote, progress: Progress | N
 
 
 def _copy(address: str, file: IO[bytes], checksum: str, progress: Progress | None) -> str | None:
-    """Copy what is at the address into the file; returns None, or why the copy cannot be used."""
+    """Copy the content of the address into the file; return None, or why the copy cannot be used."""
     kind, _, expected = checksum.partition(":")
     digest, done = hashlib.new(kind, usedforsecurity=False), 0
     try:
@@ -134,7 +134,7 @@ def _copy(address: str, file: IO[bytes], checksum: str, progress: Progress | Non
 
 
 class _NetworkError(Exception):
-    """What went wrong on the network, in words; kept apart from an OSError of the disk."""
+    """A failure of the network, in words, as opposed to an OSError of the disk."""
 
 
 def _open(address: str) -> Any:

@@ -1,4 +1,4 @@
-"""Data that come with an installed library, so that a first experiment downloads nothing."""
+"""Data that come with an installed library, so that a first experiment needs no download."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
-"""Data of the user's own: arrays in an .npz file, or a table with a column that says whose row it is.
+"""The user's own data: arrays in an .npz file, or a table with a column that names the client of each row.
 
-Class labels may be any numbers or words; they are numbered in sorted order. Numbers that are not whole are targets of
-a regression, unless `kind` says otherwise.
+Class labels may be any numbers or words; they are numbered in sorted order. Targets that are not whole numbers make a
+regression, unless `kind` says otherwise.
 """
 
 import abc
@@ -24,15 +24,15 @@ WORDS = {
     "test": ("test", "testing"),
 }
 
-MOST_WORDS = 1000  # each word of a column becomes an input of its own
+MOST_WORDS = 1000  # each distinct word of a column becomes one input
 
 
 @spec
 class Npz:
     """Arrays from an .npz file (or .npz.xz).
 
-    Either `x`, `y` and, if they are known, `client`, `split` and `group` of every sample; or `x_train`, `y_train`,
-    `x_test`, `y_test` and, if known, `client_train` and `client_test`. Images are bytes `[N, C, H, W]`; grey ones may
+    Either `x`, `y` and optionally `client`, `split` and `group` of every sample; or `x_train`, `y_train`,
+    `x_test`, `y_test` and optionally `client_train` and `client_test`. Images are bytes `[N, C, H, W]`; grey ones may
     be `[N, H, W]`.
     """
 
@@ -57,7 +57,7 @@ class Npz:
             return self._text(arrays, layout, path)
         targets = [arrays[name] for name in layout[1::2]]
         if any(len(t.shape) == 0 for t in targets):
-            raise CoterieError(f"{path}: y must have one entry a sample, not be a single value")
+            raise CoterieError(f"{path}: y must have one entry per sample, not be a single value")
         encoded, classes = _targets(np.concatenate(targets), kind, f"y in {path}")
         x = [self._inputs(arrays[name], f"{name} in {path}") for name in layout[::2]]
         return self._samples(arrays, x, np.split(encoded, [len(targets[0])]), kind, classes, path)
@@ -101,17 +101,18 @@ class Npz:
 
 @spec
 class Table(abc.ABC):
-    """What CSV and Parquet tables have in common; every column without a role is an input."""
+    """Base of CSV and Parquet tables; every column without a role is an input."""
 
     path: str = param(help="the file")
     target: str = param(help="the column that is predicted")
-    client: str | None = param(None, "the column that says whose row it is")
+    client: str | None = param(None, "the column with the client of each row")
     split: str | None = param(None, "the column that says train, validation or test")
     group: str | None = param(None, "the column with the client's known group")
     drop: tuple[str, ...] = param((), "columns that are not used")
     kind: Literal["auto", "classification", "regression"] = param("auto", "what is predicted")
     standardise: bool = param(
-        True, "bring number columns to mean 0, deviation 1 over the rows marked train (all rows without split)"
+        True,
+        "scale number columns to mean 0 and deviation 1 over the rows marked train (all rows without split)",
     )
 
     def load(self) -> Samples:
@@ -119,8 +120,8 @@ class Table(abc.ABC):
 
         Words become one column of 0 and 1 for each distinct word. With `standardise` every number column is shifted
         and scaled by the mean and the (population) standard deviation of the rows marked train; without a split
-        column, of all rows, since which rows are trained on is not known yet. A constant column becomes 0. Targets and
-        one-hot columns are not touched.
+        column, of all rows, since the training rows are not known yet. A constant column becomes 0. Targets and one-hot
+        columns are not changed.
         """
         path = existing(self.path)
         table = self._read(path)
@@ -197,7 +198,7 @@ class Table(abc.ABC):
 
 @spec
 class Csv(Table):
-    """A CSV table (also .csv.gz and .csv.xz) with a column that says whose row it is."""
+    """A CSV table (also .csv.gz and .csv.xz) with a column that names the client of each row."""
 
     def _read(self, path: Path) -> Any:
         import pandas as pd
@@ -210,7 +211,7 @@ class Csv(Table):
 
 @spec
 class Parquet(Table):
-    """A Parquet table with a column that says whose row it is."""
+    """A Parquet table with a column that names the client of each row."""
 
     def _read(self, path: Path) -> Any:
         import pandas as pd
@@ -228,17 +229,17 @@ def _first_line(error: Exception) -> str:
 
 
 def existing(name: str, field: str = "path") -> Path:
-    """Return the path of a file that is there, or raise the sentence that names the field."""
+    """Return the path of an existing file, or raise an error that names the field."""
     path = Path(name).expanduser()
     if not path.is_file():
         raise CoterieError(f"{field}: {path} is not a file" if path.exists() else f"{field}: there is no file {path}")
     return path
 
 
-def _kind(wish: Literal["auto"] | Kind, y: np.ndarray, x: np.ndarray | None) -> Kind:
-    """Say what is predicted: what the user wishes, or what the targets look like."""
-    if wish != "auto":
-        return wish
+def _kind(setting: Literal["auto"] | Kind, y: np.ndarray, x: np.ndarray | None) -> Kind:
+    """Return what is predicted: the user's setting, or what the targets look like."""
+    if setting != "auto":
+        return setting
     if y.dtype.kind == "f":
         return "regression"
     if x is not None and y.ndim == 2 and x.shape == y.shape and x.dtype.kind in "iu" and y.dtype.kind in "iu":
@@ -250,11 +251,11 @@ def _targets(y: np.ndarray, kind: Kind, what: str) -> tuple[np.ndarray, int]:
     """Return targets as the program reads them, and the number of classes or outputs."""
     if kind == "classification":
         if y.ndim != 1:
-            raise CoterieError(f"{what} must have one label a sample, not shape {y.shape[1:]}")
+            raise CoterieError(f"{what} must have one label per sample, not shape {y.shape[1:]}")
         if y.dtype.kind == "O":
             y = y.astype(str)
-        codes, found = encode(y)
-        return codes, len(found)
+        codes, labels = encode(y)
+        return codes, len(labels)
     values = numbers(y, what).astype(np.float32)
     return values, int(np.prod(values.shape[1:], dtype=np.int64))
 
@@ -262,15 +263,15 @@ def _targets(y: np.ndarray, kind: Kind, what: str) -> tuple[np.ndarray, int]:
 def _marks(values: np.ndarray, what: str) -> np.ndarray:
     """Read the words for train, validation and test."""
     words = {word: mark for mark, several in WORDS.items() for word in several}
-    found = np.array([words.get(str(value).strip().lower(), "") for value in values])
-    if np.any(found == ""):
-        row = int(np.flatnonzero(found == "")[0])
+    marks = np.array([words.get(str(value).strip().lower(), "") for value in values])
+    if np.any(marks == ""):
+        row = int(np.flatnonzero(marks == "")[0])
         raise CoterieError(f"{what} says {str(values[row])!r} in row {row + 1}; it must be train, validation or test")
-    return found
+    return marks
 
 
 def _groups(owner: np.ndarray | None, group: np.ndarray | None, what: str) -> dict[str, int] | None:
-    """Number the groups in sorted order and find every client's; a client must be in one group only."""
+    """Number the groups in sorted order and return each client's; a client must be in one group only."""
     if group is None:
         return None
     if owner is None:
@@ -278,10 +279,10 @@ def _groups(owner: np.ndarray | None, group: np.ndarray | None, what: str) -> di
     if len(group) != len(owner):
         raise CoterieError(f"{what} has {len(group)} entries for {len(owner)} samples; they must match")
     codes, words = encode(group.astype(str) if group.dtype.kind == "O" else group)
-    found: dict[str, int] = {}
+    of_client: dict[str, int] = {}
     for name, code in zip(owner.astype(str).tolist(), codes.tolist(), strict=True):
-        if found.setdefault(name, code) != code:
+        if of_client.setdefault(name, code) != code:
             raise CoterieError(
-                f"{what}: client {name!r} is in groups {words[found[name]]} and {words[code]}; it must be in one"
+                f"{what}: client {name!r} is in groups {words[of_client[name]]} and {words[code]}; it must be in one"
             )
-    return found
+    return of_client

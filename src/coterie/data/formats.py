@@ -1,4 +1,4 @@
-"""Readers of the files public data come in: idx, CIFAR's binary records, npz, xz. None runs code (no pickle)."""
+"""Readers of the formats of public data: idx, CIFAR's binary records, npz, xz. None runs code (no pickle)."""
 
 import bz2
 import gzip
@@ -58,19 +58,19 @@ def read_cifar(path: Path, members: Sequence[str], labels: int) -> dict[str, tup
     """Read members of a CIFAR binary archive, or of the folder it unpacks to.
 
     Returns:
-        for each member `(images [n, 3, 32, 32], labels [n, labels])`; CIFAR-10 has one label a record, CIFAR-100 the
+        for each member `(images [n, 3, 32, 32], labels [n, labels])`; CIFAR-10 has one label per record, CIFAR-100 the
         coarse and the fine one.
     """
-    found: dict[str, bytes] = {}
+    content: dict[str, bytes] = {}
     try:
         if path.is_dir():
-            found = {name: (path / Path(name).name).read_bytes() for name in members}
+            content = {name: (path / Path(name).name).read_bytes() for name in members}
         else:
             with tarfile.open(path, "r|gz") as archive:  # as a stream: the archive is unpacked once, in memory
                 for member in archive:
                     file = archive.extractfile(member) if member.name in members else None
                     if file is not None:
-                        found[member.name] = file.read()
+                        content[member.name] = file.read()
     except BROKEN as error:
         raise CoterieError(
             f"{path} cannot be read ({str(error) or type(error).__name__}); get the file again"
@@ -78,10 +78,10 @@ def read_cifar(path: Path, members: Sequence[str], labels: int) -> dict[str, tup
     record = labels + 3 * 32 * 32
     arrays = {}
     for name in members:
-        if name not in found or len(found[name]) == 0 or len(found[name]) % record:
-            what = "holds no" if name not in found else "has a broken"
+        if name not in content or len(content[name]) == 0 or len(content[name]) % record:
+            what = "holds no" if name not in content else "has a broken"
             raise CoterieError(f"{path} {what} {name}; get the file again")
-        rows = np.frombuffer(found[name], np.uint8).reshape(-1, record)
+        rows = np.frombuffer(content[name], np.uint8).reshape(-1, record)
         arrays[name] = (rows[:, labels:].reshape(-1, 3, 32, 32), rows[:, :labels])
     return arrays
 
@@ -90,10 +90,10 @@ def read_npz(path: Path) -> Mapping[str, np.ndarray]:
     """Read the arrays of an .npz file, which may be inside one xz stream (.npz.xz)."""
     data = read_bytes(path)
     try:
-        found = np.load(io.BytesIO(data), allow_pickle=False)
-        if isinstance(found, np.ndarray):
+        content = np.load(io.BytesIO(data), allow_pickle=False)
+        if isinstance(content, np.ndarray):
             raise CoterieError(f"{path} holds a single array, not the named arrays of an .npz file")
-        with found as arrays:
+        with content as arrays:
             return {name: arrays[name] for name in arrays.files}
     except ValueError as error:
         if "pickle" in str(error).lower():

@@ -1,4 +1,4 @@
-"""Sparse text files of LIBSVM ("label index:value index:value ..."), of the user's own or the one called a9a.
+"""Sparse text files of LIBSVM ("label index:value index:value ..."): the user's own, and the data set a9a.
 
 a9a is the Adult census of 1994 (Becker and Kohavi 1996, UCI Machine Learning Repository, licence CC BY 4.0) in the
 form of Platt, "Fast training of support vector machines using sequential minimal optimization", 1998: 14 attributes
@@ -20,7 +20,7 @@ from coterie.spec import param, spec
 
 __all__ = ["A9a", "Libsvm"]
 
-MOST_BYTES = 2 << 30  # of the inputs once they are dense, as everything here trains on dense arrays
+MOST_BYTES = 2 << 30  # of the inputs as a dense array, which is what models train on
 
 
 class Sparse(NamedTuple):
@@ -35,15 +35,15 @@ class Sparse(NamedTuple):
 class Libsvm:
     """A file in LIBSVM's sparse text format (also .gz, .xz, .bz2).
 
-    A line is a label and pairs index:value in rising order; what is not named is 0. Indices count from 1, or from 0
-    where a file has one. `qid:NUMBER` after the label says whose row it is. Whole-numbered labels are classes,
-    numbered in sorted order, unless `kind` says otherwise. The inputs are made dense, of at most 2 GiB.
+    A line is a label and pairs index:value in rising order; all other features are 0. Indices count from 1, or from 0
+    if the file has a feature 0. `qid:NUMBER` after the label is the client of the row. Whole-numbered labels are
+    classes, numbered in sorted order, unless `kind` says otherwise. The inputs become a dense array of at most 2 GiB.
     """
 
     path: str = param(help="the file")
     test_path: str | None = param(None, "a second file, with the official test samples")
     features: int | None = param(
-        None, "number of features, where the last ones do not occur; what occurs if none", at_least=1
+        None, "number of features, if the last ones do not occur in the file; the highest index if none", at_least=1
     )
     kind: Literal["auto", "classification", "regression"] = param("auto", "what is predicted")
 
@@ -53,8 +53,8 @@ class Libsvm:
         return _samples(paths, self.features, self.kind, paths[0].name)
 
 
-# The attributes that are categories: the index of the first column, and the values in the order of the columns, which
-# is that of UCI's adult.names. Between them lie quantiles of age (1-5), weight (14-18), years of education (35-39),
+# The categorical attributes: the index of the first column, and the values in the order of the columns, which is that
+# of UCI's adult.names. Between them lie quantiles of age (1-5), weight (14-18), years of education (35-39),
 # capital gain and loss (74-77) and hours (78-82). A row has at most one 1 in a block; none means "not known".
 ATTRIBUTES = {
     "workclass": (6, "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked"),
@@ -95,15 +95,15 @@ A9A = tuple(
 
 @spec
 class A9a:
-    """Who earns more than 50,000 dollars: 32,561 rows of the census of 1994 and 16,281 for testing (Platt 1998).
+    """Income above 50,000 dollars or not: 32,561 rows of the census of 1994 and 16,281 for testing (Platt 1998).
 
-    123 inputs of 0 and 1, two classes (24 % earn more). Owners are the values of one attribute: its columns are a
-    block of which a row has at most one, and rows with none belong to "unknown". The columns stay among the inputs.
+    123 inputs of 0 and 1, two classes (24 % earn more). Owners are the values of one attribute; rows where it is
+    missing belong to "unknown". The attribute's columns stay among the inputs.
     """
 
     client: Literal[
         "occupation", "education", "workclass", "marital-status", "relationship", "race", "sex", "native-country"
-    ] = param("occupation", "the attribute that says whose row it is: 15, 16, 9, 7, 6, 5, 2 or 42 owners")
+    ] = param("occupation", "the attribute whose values are the clients: 15, 16, 9, 7, 6, 5, 2 or 42 of them")
 
     def load(self) -> Samples:
         """Read both files."""
@@ -120,13 +120,13 @@ def _samples(
     about: str,
     attribute: str | None = None,
 ) -> Samples:
-    """Make a pool of one file, or of one and its test file."""
+    """Make a pool from one file, or from one and its test file."""
     files = [_read(path) for path in paths]
     first = 0 if any(file.x[:, :1].nnz for file in files) else 1  # indices count from 1 unless there is a 0
-    found = max(file.x.shape[1] for file in files) - first
-    if features is not None and found > features:
-        raise CoterieError(f"features is {features} but {paths[0]} goes up to feature {found}; use at least {found}")
-    features = features or max(1, found)
+    highest = max(file.x.shape[1] for file in files) - first
+    if features is not None and highest > features:
+        raise CoterieError(f"features is {features} but {paths[0]} has feature {highest}; use at least {highest}")
+    features = features or max(1, highest)
     x = [_dense(file.x, first, features, path) for file, path in zip(files, paths, strict=True)]
     y = np.concatenate([file.y for file in files])
     whole = bool(np.all(y == np.floor(y)))
@@ -153,8 +153,8 @@ def _samples(
 
 
 def _classes(y: np.ndarray) -> tuple[np.ndarray, int]:
-    codes, found = encode(y)
-    return codes, len(found)
+    codes, labels = encode(y)
+    return codes, len(labels)
 
 
 def _read(path: Path) -> Sparse:
@@ -184,7 +184,7 @@ def _parse(data: bytes) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def _first_bad(lines: list[bytes]) -> int:
-    """Find the first line that cannot be read, counted from 1: a file can be read up to it and not beyond."""
+    """Find the first line that cannot be read, counted from 1, by bisection."""
     good, bad = 0, len(lines)
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -200,7 +200,7 @@ def _dense(x: Any, first: int, features: int, path: Path) -> np.ndarray:
     rows, size = x.shape[0], x.shape[0] * features * 4
     if size > MOST_BYTES:
         raise CoterieError(
-            f"{path} has {rows} rows of {features} features, {size / 2**30:.1f} GiB once it is dense; at most "
+            f"{path} has {rows} rows of {features} features, {size / 2**30:.1f} GiB as a dense array; at most "
             f"{MOST_BYTES >> 30} GiB can be used, so leave out rows or features"
         )
     out = np.zeros((rows, features), np.float32)
@@ -210,7 +210,7 @@ def _dense(x: Any, first: int, features: int, path: Path) -> np.ndarray:
 
 
 def _values(x: np.ndarray, attribute: str, path: Path) -> np.ndarray:
-    """Name every row's value of an attribute."""
+    """Return the name of every row's value of an attribute."""
     first, words = ATTRIBUTES[attribute]
     names = words.split()
     block = x[:, first - 1 : first - 1 + len(names)]

@@ -1,7 +1,7 @@
-"""Who holds which samples: equal shares, a few classes each, groups, unequal amounts, or what the data say.
+"""Partitions of samples among clients: equal shares, a few classes each, groups, unequal amounts, known owners.
 
-A partition is a frozen dataclass that is called with a pool, a number of clients and a seed of its own; the same
-seed gives the same federation. The partitions that draw label shares from a law are in `dirichlet.py`.
+A partition is a frozen dataclass that is called with a pool, a number of clients and a seed; the same seed gives the
+same federation. The partitions by random label shares are in `dirichlet.py`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ __all__ = ["Classes", "Groups", "Iid", "Natural", "Quantity"]
 
 @spec
 class Iid(Splits):
-    """Shuffle the samples and deal them out equally; the official test pool likewise."""
+    """Shuffle the samples and divide them equally; the official test pool likewise."""
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
@@ -29,18 +29,18 @@ class Iid(Splits):
         tests = None
         if self.official(samples) and samples.test is not None:
             tests = np.array_split(rng.permutation(len(samples.test[0])), count)
-        return self.settle(samples, rows, tests, rng, how=f"{count} clients with equal shares of everything")
+        return self.assemble(samples, rows, tests, rng, how=f"{count} clients with equal shares of everything")
 
 
 @spec
 class Classes(Splits):
     """Give every client a few classes (Li et al. 2024, "non-IID McMahan"; methods: shards of equal size).
 
-    The classes are dealt like cards from a shuffled deck that is renewed when it is empty. Where the number of
-    classes is a multiple of the hand, every deck is a random perfect matching of the classes, as in the authors'
-    program; otherwise a client whose hand straddles two decks gets no class twice. Either way the numbers of clients
-    that hold a class differ by at most one. A class is cut into shards, one for each of its clients. The test set is
-    every official test sample of the client's classes, where there is a test pool.
+    The classes are dealt like cards from a shuffled deck that is renewed when it is empty. If the number of classes is
+    a multiple of `classes`, every deck is a random perfect matching of the classes, as in the authors' program;
+    otherwise a client who gets cards of two decks gets no class twice. Either way the numbers of clients per class
+    differ by at most one. A class is cut into shards, one for each of its clients. The test set is every official test
+    sample of the client's classes, if there is a test pool.
     """
 
     classes: int = param(2, "classes per client", at_least=1)
@@ -51,17 +51,17 @@ class Classes(Splits):
         labels = np.unique(samples.labels("classes"))
         if self.classes > len(labels):
             raise CoterieError(f"classes must be at most {len(labels)}, the classes in these data, not {self.classes}")
-        held = _hands(count, self.classes, labels, rng)
+        hands = _hands(count, self.classes, labels, rng)
         how = f"{count} clients with {self.classes} class{'es' * (self.classes > 1)} each"
-        return self.settle(samples, _shards(samples.y, held, rng), _tests_of(self, samples, held), rng, how=how)
+        return self.assemble(samples, _shards(samples.y, hands, rng), _tests_of(self, samples, hands), rng, how=how)
 
 
 @spec
 class Groups(Splits):
     """Make groups of clients that share their classes; no class is in two groups (Li et al. 2024, "non-IID SBM").
 
-    Clients and classes are divided in order, as evenly as they go: with 10 classes, 100 clients and 5 groups the
-    first 20 clients hold classes 0 and 1, the next 20 hold 2 and 3. Samples are never shared.
+    Clients and classes are divided in order, as evenly as possible: with 10 classes, 100 clients and 5 groups the first
+    20 clients have classes 0 and 1, the next 20 have 2 and 3. Samples are never shared.
     """
 
     groups: int = param(5, "number of groups", at_least=1)
@@ -75,17 +75,17 @@ class Groups(Splits):
                 raise CoterieError(f"groups must be at most {limit}, {what}, not {self.groups}")
         group = np.repeat(np.arange(self.groups), [len(part) for part in np.array_split(np.arange(count), self.groups)])
         classes = np.array_split(labels, self.groups)
-        held = [classes[g] for g in group]
-        rows = _shards(samples.y, held, rng)
+        hands = [classes[g] for g in group]
+        rows = _shards(samples.y, hands, rng)
         how = f"{count} clients in {self.groups} groups that share their classes"
-        return self.settle(samples, rows, _tests_of(self, samples, held), rng, how=how, groups=group)
+        return self.assemble(samples, rows, _tests_of(self, samples, hands), rng, how=how, groups=group)
 
 
 @spec
 class Quantity(Splits):
     """Give clients unequal amounts of the same mixture.
 
-    Everyone gets `at_least` samples; the rest is divided in proportion to exp(skew * N(0, 1)) (log-normal) or to
+    Every client gets `at_least` samples; the rest is divided in proportion to exp(skew * N(0, 1)) (log-normal) or to
     rank ** -skew with ranks in random order (power-law).
     """
 
@@ -93,7 +93,7 @@ class Quantity(Splits):
     skew: float = param(
         1.0, "how unequal: 0 is equal; standard deviation of the logarithm, or the exponent", at_least=0
     )
-    at_least: int = param(5, "samples that every client has", at_least=2)
+    at_least: int = param(5, "minimum number of samples per client", at_least=2)
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
@@ -112,12 +112,14 @@ class Quantity(Splits):
         tests = None
         if self.official(samples) and samples.test is not None:
             tests = share_out(sizes[:, None], np.zeros(len(samples.test[0]), np.int64), rng)
-        return self.settle(samples, rows, tests, rng, how=f"{count} clients with unequal amounts of data ({self.law})")
+        return self.assemble(
+            samples, rows, tests, rng, how=f"{count} clients with unequal amounts of data ({self.law})"
+        )
 
 
 @spec
 class Natural(Splits):
-    """Give every sample to its owner. The number of clients, if given, is a cap: that many owners, drawn at random."""
+    """Give every sample to its owner. The number of clients, if given, is a limit: owners are drawn at random."""
 
     at_least: int = param(2, "owners with fewer samples are left out", at_least=1)
 
@@ -132,7 +134,7 @@ class Natural(Splits):
         kept = np.array([o for o in np.argsort(first, kind="stable") if sizes[o] >= self.at_least], np.int64)
         if len(kept) == 0:
             raise CoterieError(f"no owner has at_least {self.at_least} samples; the largest has {sizes.max()}")
-        small = len(owners) - len(kept)
+        dropped = len(owners) - len(kept)
         if clients is not None and client_count(clients) < len(kept):
             kept = kept[np.sort(rng.choice(len(kept), client_count(clients), replace=False))]
         by_owner = _by_owner(samples.owner, owners)
@@ -148,14 +150,16 @@ class Natural(Splits):
             unknown = next((name for name in names if name not in samples.group), None)
             if unknown is not None:
                 raise CoterieError(f"client {unknown!r} has no group; give it one or none to all")
-            # Numbered anew: with owners left out a group may have nobody left.
+            # Renumbered: if owners are left out, a group may be empty.
             groups = encode(np.array([samples.group[name] for name in names]))[0]
-        how = f"{len(kept)} owners" + (f" ({small} with fewer than {self.at_least} samples left out)" if small else "")
-        return self.settle(samples, [by_owner[o] for o in kept], tests, rng, how=how, names=names, groups=groups)
+        how = f"{len(kept)} owners" + (
+            f" ({dropped} with fewer than {self.at_least} samples left out)" if dropped else ""
+        )
+        return self.assemble(samples, [by_owner[o] for o in kept], tests, rng, how=how, names=names, groups=groups)
 
 
 def _by_owner(values: np.ndarray, owners: np.ndarray) -> list[np.ndarray]:
-    """List the positions of every owner's samples; `owners` is sorted, and samples of nobody in it are left out."""
+    """List the positions of every owner's samples; `owners` is sorted, and samples of other owners are left out."""
     code = np.minimum(np.searchsorted(owners, values), len(owners) - 1)
     known = np.flatnonzero(owners[code] == values)
     order = known[np.argsort(code[known], kind="stable")]
@@ -163,7 +167,7 @@ def _by_owner(values: np.ndarray, owners: np.ndarray) -> list[np.ndarray]:
 
 
 def _hands(clients: int, size: int, labels: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Deal `size` different labels to every client, from decks that each hold every label once."""
+    """Deal `size` different labels to every client, from decks that contain every label once."""
     deck, hands = labels[:0], []
     for _ in range(clients):
         hand, deck = deck[:size], deck[size:]
@@ -177,13 +181,13 @@ def _hands(clients: int, size: int, labels: np.ndarray, rng: np.random.Generator
     return hands
 
 
-def _shards(y: np.ndarray, held: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
-    """Cut every class into one shard for each client that holds it: shards of a class differ by at most one sample."""
+def _shards(y: np.ndarray, hands: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """Cut every class into one shard for each of its clients; shards of a class differ by at most one sample."""
     owners: dict[int, list[int]] = {}
-    for client, hand in enumerate(held):
+    for client, hand in enumerate(hands):
         for label in hand:
             owners.setdefault(int(label), []).append(client)
-    parts: list[list[np.ndarray]] = [[] for _ in held]
+    parts: list[list[np.ndarray]] = [[] for _ in hands]
     for label in sorted(owners):
         rows = rng.permutation(np.flatnonzero(y == label))
         if len(rows) < len(owners[label]):
@@ -196,8 +200,8 @@ def _shards(y: np.ndarray, held: Sequence[np.ndarray], rng: np.random.Generator)
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _tests_of(splits: Splits, samples: Samples, held: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+def _tests_of(splits: Splits, samples: Samples, hands: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     """Return every official test sample of each client's classes (Li et al. 2024), or None for own test sets."""
     if not splits.official(samples) or samples.test is None:
         return None
-    return [np.flatnonzero(np.isin(samples.test[1], hand)) for hand in held]
+    return [np.flatnonzero(np.isin(samples.test[1], hand)) for hand in hands]

@@ -1,7 +1,7 @@
-"""Named public data sets: found in the data folder, or downloaded from their official addresses.
+"""Named public data sets: read from the data folder, or downloaded from their official addresses.
 
-Where to look is the same for all: the folder `download.folder()`, first its sub-folder of the set's name. A file that
-lies there is used as it is and nothing is downloaded.
+All look in the folder `download.folder()`, first in its sub-folder with the set's name. A file that is there is used as
+it is, without a download.
 """
 
 import gzip
@@ -90,9 +90,9 @@ def _idx_pair(remotes: Sequence[Remote], *more: Path) -> list[np.ndarray]:
     arrays = []
     for remote in remotes:
         path = locate([remote.name], (folder() / remote.set, *more))
-        beside = folder() / remote.name  # MNIST and Fashion-MNIST use the same names, so here only the checksum tells
-        if path is None and beside.is_file() and _md5(beside) == remote.checksum:
-            path = beside
+        common = folder() / remote.name  # MNIST and Fashion-MNIST use the same names: only the checksum tells which
+        if path is None and common.is_file() and _md5(common) == remote.checksum:
+            path = common
         path = path or fetch(remote)
         arrays.append(read_idx(read_bytes(path), str(path)))
     return arrays
@@ -189,8 +189,8 @@ class Cifar100:
 
 def _cifar(remote: Remote, unpacked: str) -> Path:
     """Find the binary archive or the folder it unpacks to, or download the archive."""
-    there = next((place / unpacked for place in places(remote.set) if (place / unpacked).is_dir()), None)
-    return there or locate([remote.name], places(remote.set)) or fetch(remote)
+    existing = next((place / unpacked for place in places(remote.set) if (place / unpacked).is_dir()), None)
+    return existing or locate([remote.name], places(remote.set)) or fetch(remote)
 
 
 @spec
@@ -208,9 +208,9 @@ class Emnist:
         names = [f"emnist-{self.split}-{part}-ubyte.gz" for part in parts]
         where = (*places("emnist"), folder() / "emnist" / "gzip", folder() / "gzip")
         paths = [locate([name], where) for name in names]
-        found = [path for path in paths if path is not None]
-        if len(found) == len(names):
-            arrays = [read_idx(read_bytes(path), str(path)) for path in found]
+        existing = [path for path in paths if path is not None]
+        if len(existing) == len(names):
+            arrays = [read_idx(read_bytes(path), str(path)) for path in existing]
         else:
             # a file called gzip.zip in the common folder could be anything: only the set's own folder counts
             arrays = _emnist_archive(fetch(EMNIST), names)
@@ -256,9 +256,9 @@ class Shakespeare:
                 f"the plays are not here: put shakespeare_by_speaker.csv.xz into {where[0]}, or use source = 'excerpt'"
             )
         if table is not None and self.source != "excerpt":
-            said, about = text.plays_by_speaker(table), "Shakespeare's plays by role"
+            speech, about = text.plays_by_speaker(table), "Shakespeare's plays by role"
         else:
             path = locate([SHAKESPEARE.name, f"{SHAKESPEARE.name}.xz"], where) or fetch(SHAKESPEARE)
-            said, about = text.speeches(text.read_text(path)), "Shakespeare (excerpt) by speaker"
-        x, y, owner = text.windows(said, self.length)
+            speech, about = text.speeches(text.read_text(path)), "Shakespeare (excerpt) by speaker"
+        x, y, owner = text.windows(speech, self.length)
         return Samples(x=x, y=y, kind="next-character", classes=len(text.ALPHABET), owner=owner, about=about)

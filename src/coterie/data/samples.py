@@ -1,4 +1,4 @@
-"""A pool of samples before it is divided among clients: what every data set returns and every partition takes."""
+"""A pool of samples before it is divided among clients: the result of every data set, the input of every partition."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,9 +23,10 @@ class Samples:
         y: targets `[N, ...]`: labels (int32), numbers (float), or the next characters `[N, T]`.
         kind: what is predicted.
         classes: number of classes, or of characters; for regression the number of outputs.
-        test: the official test pool `(x, y)`, where the source has one.
-        owner: whose sample it is `[N]` (integers or names); `test_owner` likewise for the official test pool.
-        ready: "train", "validation" or "test" for every sample `[N]`, where the source brings its own splits.
+        test: the official test pool `(x, y)`, if the source has one.
+        owner: the client that each sample belongs to `[N]` (integers or names), if the source knows it: the default
+            partition is then "natural"; `test_owner` likewise for the official test pool.
+        ready: "train", "validation" or "test" for every sample `[N]`, if the source has its own splits.
         coarse: the class above the class `[N]` (CIFAR-100); `test_coarse` likewise.
         group: the known or planted group of each owner, by the owner's name.
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
@@ -87,7 +88,7 @@ class Samples:
         return len(self.x)
 
     def labels(self, partition: str) -> np.ndarray:
-        """Return the class of every sample, or say that `partition` needs classes and these data have none."""
+        """Return the class of every sample, or raise an error: `partition` needs classes and these data have none."""
         if self.kind != "classification":
             raise CoterieError(
                 f"partition {partition} divides by class labels, but these data are for {self.kind}; "
@@ -97,21 +98,21 @@ class Samples:
 
 
 def encode(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number the distinct values in sorted order: returns int32 codes `[N]` and the values `[classes]`."""
-    found, codes = np.unique(values, return_inverse=True)
-    return codes.reshape(np.shape(values)).astype(np.int32), found
+    """Number the distinct values in sorted order: return int32 codes `[N]` and the values `[classes]`."""
+    distinct, codes = np.unique(values, return_inverse=True)
+    return codes.reshape(np.shape(values)).astype(np.int32), distinct
 
 
 def inputs(values: Any, what: str) -> np.ndarray:
-    """Return inputs as the program reads them: numbers; grey images (bytes `[N, H, W]`) get their channel."""
+    """Return inputs as numbers; grey images (bytes `[N, H, W]`) get a channel axis."""
     array = numbers(values, what)
     if array.ndim == 0:
-        raise CoterieError(f"{what} must have one entry a sample, not be a single value")
+        raise CoterieError(f"{what} must have one entry per sample, not be a single value")
     return array[:, None] if array.ndim == 3 and array.dtype == np.uint8 else array
 
 
 def numbers(values: Any, what: str) -> np.ndarray:
-    """Return an array of numbers: bytes and floats as they are, other numbers as float32."""
+    """Return an array of numbers: bytes and floats unchanged, other numbers as float32."""
     try:
         array = np.asarray(values)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Windows of a signal: how they are cut from a recording, which of them may be compared, and what describes them."""
+"""Windows of a signal: cut from a recording, split in time without overlap, and described by summaries."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ AXES = ("x", "y", "z")
 CURVES = (*AXES, "magnitude")
 QUANTILES = {"minimum": 0.0, "lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75, "maximum": 1.0}
 BANDS = (0.0, 1.0, 3.0, 8.0, np.inf)  # edges in Hz: posture and its changes, steps, their harmonics, impacts
-FLOOR = 1e-6  # g squared, about the noise of the sensor: what is quieter counts as silent in a logarithm
+FLOOR = 1e-6  # g squared, about the noise of the sensor: added before a logarithm
 SHARES = {"validation": 0.1, "test": 0.2}
 
 SUMMARIES = (
@@ -29,7 +29,7 @@ def window_starts(segments: Sequence[tuple[int, int]], width: int, step: int) ->
     """Cut segments `(start, stop)` into windows of `width` samples, one every `step`.
 
     Returns:
-        where each window begins `[N]`, and the number of its segment `[N]`.
+        the start of each window `[N]`, and the number of its segment `[N]`.
     """
     starts = [np.arange(start, stop - width + 1, step) for start, stop in segments]
     segment = np.repeat(np.arange(len(starts)), [len(s) for s in starts])
@@ -40,14 +40,14 @@ def split_in_time(start: np.ndarray, segment: np.ndarray, stratum: np.ndarray, w
     """Mark windows as train, validation and test so that no two parts share a sample of the recording.
 
     Args:
-        start: where each window begins, in the order of time `[N]`.
-        segment: the stretch of the recording that it was cut from `[N]`.
+        start: the start of each window, in the order of time `[N]`.
+        segment: the segment of the recording that it was cut from `[N]`.
         stratum: within each stratum the first 70 % of the windows are for training, then 10 % for validation, and
             the last 20 % for testing `[N]`.
         width: samples in a window.
 
     Returns:
-        "train", "validation" or "test"; "" for a window that overlaps one of a later part, and is to be left out.
+        "train", "validation" or "test"; "" for a window that overlaps one of a later part and must be left out.
     """
     marks = np.full(len(start), "train", "<U10")
     for one in np.unique(stratum):
@@ -69,14 +69,14 @@ def summaries(windows: np.ndarray, rate: float) -> np.ndarray:
 
     Args:
         windows: acceleration in g along three axes `[N, width, 3]`.
-        rate: samples in a second.
+        rate: samples per second.
 
     Returns:
         `[N, 58]`. The curves are the three axes and the magnitude |a|. Of each curve: mean, standard deviation,
         minimum, quartiles, maximum; the logarithm of the energy in bands of 0 to 1, 1 to 3, 3 to 8 and more Hz (g
         squared; the four energies add up to the variance); and the centroid of the power spectrum in Hz (0 if nothing
         moves). Of each axis: the mean square ("energy"), and the mean of the second half minus that of the first
-        ("change", which tells sitting down from standing up). Correlations of the axes (0 where one does not move),
+        ("change", which separates sitting down from standing up). Correlations of the axes (0 if one is constant),
         and the signal magnitude area, the mean of |x| + |y| + |z| around their means.
     """
     axes = np.asarray(windows, np.float64)
@@ -95,7 +95,7 @@ def summaries(windows: np.ndarray, rate: float) -> np.ndarray:
 
     frequency = np.fft.rfftfreq(width, 1 / rate)
     power = np.abs(np.fft.rfft(centred, axis=1)) ** 2 / width**2
-    power[:, 1 : (width + 1) // 2] *= 2  # a frequency below half the rate stands for its mirror image as well
+    power[:, 1 : (width + 1) // 2] *= 2  # a frequency below half the rate also counts for its mirror image
     bands = [
         np.log(FLOOR + power[:, (frequency > low) & (frequency <= high)].sum(axis=1))
         for low, high in itertools.pairwise(BANDS)

@@ -1,9 +1,9 @@
-"""From "these samples are yours" to train, validation and test: the rules that all partitions share.
+"""How a client's samples become train, validation and test: the rules that all partitions share.
 
-A client's test set comes from the official test pool where the source has one, otherwise from the client's own
-samples. Its validation set always comes from its own training samples. Splits that the source brought are kept.
-Where samples have classes the draws are stratified, so that a small client does not lose a class by bad luck; text
-keeps its order, so that a test passage does not lie between two training passages.
+A client's test set comes from the official test pool if the source has one, otherwise from the client's own samples.
+Its validation set always comes from its own training samples. Splits of the source are kept. With classes the draws are
+stratified, so that a small client does not lose a class by chance; text keeps its order, so that a test passage does
+not lie between two training passages.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ DEFAULT_CLIENTS = 20
 
 
 def client_count(clients: int | None) -> int:
-    """Return how many clients to make: 20 unless said otherwise."""
+    """Return the number of clients: 20 if None."""
     if clients is None:
         return DEFAULT_CLIENTS
     if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
@@ -31,7 +31,7 @@ def client_count(clients: int | None) -> int:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return the generator of a partition; everything a partition draws comes from it."""
+    """Return the random generator of a partition."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise CoterieError(f"seed must be an integer of at least 0, not {seed!r}")
     return np.random.default_rng(int(seed))
@@ -39,7 +39,7 @@ def generator(seed: int) -> np.random.Generator:
 
 @spec
 class Splits:
-    """The settings that every partition has: how a client's samples become train, validation and test."""
+    """Base of all partitions: how a client's samples become train, validation and test."""
 
     validation: float = param(0.1, "share of a client's own samples for validation", at_least=0, below=1)
     test: float = param(0.2, "share of a client's own samples for testing (own test sets)", above=0, below=1)
@@ -47,9 +47,9 @@ class Splits:
         "auto", "official: from the source's test pool; own: from the client's samples; auto: official if there is one"
     )
     samples: int | None = param(
-        None, "at most this many training samples a client; validation is taken out of them", at_least=1
+        None, "at most this many training samples per client; validation is taken out of them", at_least=1
     )
-    test_samples: int | None = param(None, "at most this many test samples a client", at_least=1)
+    test_samples: int | None = param(None, "at most this many test samples per client", at_least=1)
 
     def __post_init__(self) -> None:
         if self.validation + self.test >= 1:
@@ -57,12 +57,12 @@ class Splits:
             raise CoterieError(f"validation and test must leave something to train on, but {total} is not below 1")
 
     def official(self, pool: Samples) -> bool:
-        """Say whether test sets come from the official test pool."""
+        """Return whether test sets come from the official test pool."""
         if self.test_from == "official" and pool.test is None:
             raise CoterieError("test_from is official but these data have no test pool; use own or auto")
         return self.test_from != "own" and pool.test is not None
 
-    def settle(
+    def assemble(
         self,
         pool: Samples,
         rows: Sequence[np.ndarray],
@@ -73,13 +73,13 @@ class Splits:
         names: Sequence[str] | None = None,
         groups: np.ndarray | None = None,
     ) -> Federation:
-        """Make the federation.
+        """Make the federation from each client's samples.
 
         Args:
             pool: the samples.
             rows: each client's own samples, as positions in the pool.
             tests: each client's test samples as positions in the official test pool, or None for own test sets.
-            rng: draws the splits.
+            rng: for the random splits.
             how: the partition in a few words, for the report.
             names: the clients' names; "client-0", "client-1", ... if None.
             groups: the clients' groups.
@@ -117,7 +117,7 @@ class Splits:
         rng: np.random.Generator,
         name: str,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Divide one client's samples: positions of train, validation (in the pool) and test (in its own pool).
+        """Divide one client's samples: positions of train, validation (in the pool) and test (in its pool).
 
         `given` are its official test samples, if any; `validated` says that the source marks validation samples.
         """
@@ -150,7 +150,7 @@ class Splits:
             learn = learn[_spread(learn, pool.y, self.samples, pool.kind, rng)]
         if validated:
             return learn, ready, test
-        # the share refers to all of a client's samples, of which an own test set has already taken its part
+        # the share refers to all of a client's samples, from which an own test set has already been taken
         share = self.validation if given is not None or marked is not None else self.validation / (1 - self.test)
         learn, validation = self._divide(pool, learn, min(_part(len(learn), share), len(learn) - 1), rng)
         return learn, validation, test
@@ -158,7 +158,7 @@ class Splits:
     def _divide(
         self, pool: Samples, rows: np.ndarray, size: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Take `size` rows away: returns what stays and what was taken."""
+        """Take `size` rows away; return the remaining rows and those taken."""
         if pool.kind == "next-character":
             return rows[: len(rows) - size], rows[len(rows) - size :]
         taken = np.zeros(len(rows), bool)
@@ -184,10 +184,10 @@ def _part(size: int, share: float) -> int:
 
 
 def _spread(rows: np.ndarray, y: np.ndarray, size: int, kind: str, rng: np.random.Generator) -> np.ndarray:
-    """Choose `size` of the rows: returns their positions, in order.
+    """Choose `size` of the rows; return their positions, in order.
 
-    With classes this is a systematic sample over the rows sorted by class: a class with n of N rows gets n * size / N
-    of the places, rounded down or up.
+    With classes this is a systematic sample over the rows sorted by class: of a class with n of N rows, n * size / N
+    are chosen, rounded down or up.
     """
     if kind == "next-character":
         return np.arange(size)
@@ -195,7 +195,7 @@ def _spread(rows: np.ndarray, y: np.ndarray, size: int, kind: str, rng: np.rando
         return np.empty(0, np.int64)
     shuffled = rng.permutation(len(rows))
     order = shuffled[np.argsort(y[rows[shuffled]], kind="stable")] if kind == "classification" else shuffled
-    places = (np.arange(size) * len(rows) + rng.integers(len(rows))) // size  # integers: no place is drawn twice
+    places = (np.arange(size) * len(rows) + rng.integers(len(rows))) // size  # integers: none is drawn twice
     return np.sort(order[places])
 
 
@@ -205,10 +205,10 @@ def share_out(counts: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> li
     Args:
         counts: how many samples of each class each client got of the first pool, `[K, classes]`.
         y: the classes of the second pool `[N]`.
-        rng: draws which samples go where.
+        rng: for the random choice of samples.
 
-    Each client's part of a class is its part in `counts`, rounded so that the whole class is dealt. A client that
-    rounding would leave with nothing gets one sample of its commonest class from the client that has most of them.
+    Each client's share of a class is its share in `counts`, rounded so that the whole class is used. A client that
+    rounding would leave without samples gets one of its commonest class from the client that has most of them.
     """
     clients, classes = counts.shape
     take = np.zeros((clients, classes), np.int64)

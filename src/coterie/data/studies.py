@@ -2,7 +2,7 @@
 
 The tables are files of the data folder (`download.folder()`), in its sub-folder `tabular` or in the folder itself, as
 .csv, .csv.gz or .csv.xz: three come with R packages, the donors with the paper's replication files. Nothing is
-downloaded. `rows()` is what a statistician fits, `load()` makes a client of each group.
+downloaded. `rows()` returns the table for the estimators, `load()` makes a client of each group.
 """
 
 import abc
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 @spec
 class Study(abc.ABC):
-    """What studies have in common (abstract)."""
+    """Base of the studies."""
 
     kind: ClassVar[Kind] = "regression"
     about: ClassVar[str] = ""
@@ -108,11 +108,11 @@ CENSUS = ("pwhite", "pblack", "page18_39", "ave_hh_sz", "median_hhincome", "pown
 
 @spec
 class Donors(Study):
-    """Who of 50,083 former donors gave again after a letter, by ZIP code area and its income (Karlan and List 2007).
+    """Whether 50,083 former donors gave again after a letter, by ZIP code area and its income (Karlan and List 2007).
 
-    The file has no ZIP codes, but census values of each; rows with the same values are an area. Areas lie in bands of
-    their median household income with the same number of areas each. Areas below `at_least` rows are left out. The
-    file's `stateresponse` columns are made from the outcome and are not used.
+    The file has no ZIP codes, but census values of each; rows with the same values form an area. Areas are grouped into
+    bands of median household income, with the same number of areas each. Areas with fewer than `at_least` rows are left
+    out. The file's `stateresponse` columns are computed from the outcome and are not used.
     """
 
     kind: ClassVar[Kind] = "classification"
@@ -146,7 +146,7 @@ def _read(name: str, columns: Sequence[str], source: str) -> Any:
     path = locate([f"{name}.csv{ending}" for ending in (".xz", ".gz", "")], places)
     if path is None:
         raise CoterieError(
-            f"{name}.csv is not here: put that table ({source}, as .csv, .csv.gz or .csv.xz) into {places[0]}, or set "
+            f"{name}.csv is missing: put that table ({source}, as .csv, .csv.gz or .csv.xz) into {places[0]}, or set "
             "COTERIE_DATA to the folder that holds it"
         )
     try:

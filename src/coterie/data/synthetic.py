@@ -1,4 +1,4 @@
-"""Federations whose truth is known: regressions of clients in clusters, Gaussian classes of planted groups."""
+"""Federations with a known truth: regressions of clients in clusters, Gaussian classes of planted groups."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class HierarchicalLinear:
     With theta the common centre (zero): a cluster's centre is w_j ~ N(theta, between), a client's coefficients
     theta_i ~ N(w_j, within), its inputs X ~ N(0, 1) and its targets y ~ N(X theta_i, noise); `between`, `within` and
     `noise` are variances. With `within = 0` the clients of a cluster share their coefficients exactly. With `logistic`
-    the target is 1 with chance 1 / (1 + exp(-X theta_i)), else 0. Clients are named "cluster-3/client-7", and the
+    the target is 1 with probability 1 / (1 + exp(-X theta_i)), else 0. Clients are named "cluster-3/client-7", and the
     cluster is the group.
     """
 
@@ -43,7 +43,7 @@ class HierarchicalLinear:
     seed: int = param(0, "seed of the generator", at_least=0)
 
     def truth(self, seed: int | None = None) -> Truth:
-        """Return the true coefficients; `seed` stands in for the field of that name."""
+        """Return the true coefficients; `seed` replaces the field of that name."""
         rng = np.random.default_rng([self.seed if seed is None else seed, 0])
         centre = np.zeros(self.dimension)
         clusters = centre + np.sqrt(self.between) * rng.standard_normal((self.clusters, self.dimension))
@@ -80,11 +80,11 @@ class HierarchicalLinear:
 
 @spec
 class PlantedGroups:
-    """Gaussian classes that every group names in its own way, so that alike clients help and others mislead.
+    """Gaussian classes that every group labels differently, so that clients of the same group help and others mislead.
 
-    The classes are unit Gaussians around `separation` times orthonormal directions, the same for everyone; group g
-    calls component c "class (c + g) mod classes". So two groups agree on no label, and one model for all is no better
-    than chance when the groups use every shift equally.
+    The classes are unit Gaussians around `separation` times orthonormal directions, the same for all clients; group g
+    gives component c the label (c + g) mod classes. So two groups agree on no label, and one model for all is no better
+    than chance if all shifts are equally frequent.
     """
 
     groups: int = param(4, "number of groups", at_least=1)
@@ -128,5 +128,5 @@ class PlantedGroups:
 
 
 def _marks(clients: int, train: int, validation: int, test: int) -> np.ndarray:
-    """Mark every client's samples, which lie in the order train, validation, test."""
+    """Mark every client's samples, which are in the order train, validation, test."""
     return np.tile(np.repeat(["train", "validation", "test"], [train, validation, test]), clients)

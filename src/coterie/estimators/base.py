@@ -1,38 +1,40 @@
-"""What every estimator for grouped data shares: reading rows, their groups and districts; falling back; metadata.
+"""Base class of the estimators for grouped data: reads rows, groups and districts; falls back for new groups.
 
-An estimator derives from `GroupedEstimator`, next to RegressorMixin or ClassifierMixin, and
+An estimator derives from `GroupedRegressor` or `GroupedClassifier` and
 
 - stores at least `groups`, `within`, `offset`, `fit_intercept` in its constructor (names of columns of X, or None);
-- calls `rows = self._read_fit(X, y, ...)` in `fit`. That checks everything and sets `groups_`, `within_`,
+- implements `_fit(rows)`, which `fit` calls after it has checked everything and set `groups_`, `within_`,
   `group_within_`, `n_features_in_`, `feature_names_in_` and `_nesting`;
-- calls `self._set_coefficients(group, district, overall)` with arrays of p columns (p = intercept, if any, first, then
+- there calls `self._set_coefficients(group, district, overall)` with arrays of p columns (the intercept, if any, then
   the features). That sets `coef_`, `intercept_`, `within_coef_`, `within_intercept_`, `global_coef_`,
-  `global_intercept_`; `rows.design` has the same columns;
-- predicts with `rows = self._read_predict(X, ...)` and `self._linear(rows)`: the linear predictor, offset included,
-  from the group's coefficients, or its district's where the group is new, or the global ones where that is new, too.
+  `global_intercept_`; `rows.design` has the same columns.
+
+Predictions use `rows = self._read_predict(X, ...)` and `self._linear(rows)`: the linear predictor, offset included,
+from the group's coefficients, or its district's where the group is new, or the global ones where both are new.
 
 `Rows` holds `features [n, d]`, `target [n]` (None at predict), `group [n]`, `district [n]` (codes; -1 unseen),
 `offset [n]` (None: none). `self._coefficient_names()` lists the p names, "intercept" first; `self._random_columns()`
-turns the parameter `random` into positions among them. The sufficient statistics of the groups, weighted if need be,
-are in `moments.py`, and the solution with Schur complements from them in `blocks.py`; a Newton step of a generalised
-linear model is the same solution with the working weights and the working response.
+turns the parameter `random` into positions among them. `moments.py` computes the sufficient statistics of the groups,
+weighted or not, and `blocks.py` solves for the coefficients from them with Schur complements; a Newton step of a
+generalised linear model is the same solution with the working weights and the working response.
 """
 
+import abc
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coterie.estimators.columns import either, has_column, named, need_pandas, read_offset, refuse_text, take, without
+from coterie.estimators.columns import has_column, named, need_pandas, read_offset, refuse_text, take, without
 from coterie.estimators.grouping import UNSEEN, InvalidData, Nesting, encode, lookup
 
-__all__ = ["INTERCEPT", "GroupedEstimator", "GroupedRegressor", "Rows"]
+__all__ = ["INTERCEPT", "PER_ROW", "GroupedEstimator", "GroupedRegressor", "Rows"]
 
 INTERCEPT = "intercept"
-_PER_ROW = {"groups": True, "within": True, "offset": True, "clients": True, "clusters": True}
+PER_ROW = {"groups": True, "within": True, "offset": True}
 
 
 @dataclass(frozen=True)
@@ -53,28 +55,33 @@ class Rows:
             return self.features
         return np.column_stack([np.ones(len(self.features)), self.features])
 
+    @property
+    def response(self) -> np.ndarray:
+        """The target of a linear model minus the offset."""
+        assert self.target is not None
+        return self.target if self.offset is None else self.target - self.offset
 
-class GroupedEstimator(BaseEstimator):
+
+class GroupedEstimator(BaseEstimator, abc.ABC):
     """Base of the estimators; see the module's docstring."""
 
-    # What scikit-learn's metadata routing passes on without being asked: all of it only serves these estimators.
-    __metadata_request__fit = _PER_ROW
-    __metadata_request__predict = _PER_ROW
-    __metadata_request__score = _PER_ROW
+    # scikit-learn's metadata routing passes these on by default: only these estimators use them.
+    __metadata_request__fit = PER_ROW
+    __metadata_request__predict = PER_ROW
+    __metadata_request__score = PER_ROW
 
-    def _read_fit(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-        labels: bool = False,
-    ) -> Rows:
-        """Check the rows and learn the groups; `labels`: the target is a class label and is returned as it came."""
-        features, groups, within, offset = self._columns(X, groups, within, offset, clients, clusters)
+    def fit(self, X: Any, y: Any, groups: Any = None, within: Any = None, offset: Any = None) -> Self:
+        """Fit to rows X [n, features] and y [n]; groups, within and offset are arrays of n, or columns of X by name."""
+        self._fit(self._read_fit(X, y, groups, within, offset))
+        return self
+
+    @abc.abstractmethod
+    def _fit(self, rows: Rows) -> None:
+        """Set the coefficients."""
+
+    def _read_fit(self, X: Any, y: Any, groups: Any, within: Any, offset: Any, labels: bool = False) -> Rows:
+        """Check the rows and learn the groups; with `labels` the target is a class label and is returned unchanged."""
+        features, groups, within, offset = self._columns(X, groups, within, offset)
         refuse_text(features)
         features, target = validate_data(
             self,
@@ -106,18 +113,10 @@ class GroupedEstimator(BaseEstimator):
         district = np.zeros(rows, np.intp) if district is None else district
         return Rows(features, target, group, district, read_offset(offset, rows), self.fit_intercept)
 
-    def _read_predict(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> Rows:
-        """Check the rows and look their groups up; a group or a district that is new gets UNSEEN."""
+    def _read_predict(self, X: Any, groups: Any, within: Any, offset: Any) -> Rows:
+        """Check the rows and look up their groups; a new group or district gets UNSEEN."""
         check_is_fitted(self)
-        features, groups, within, offset = self._columns(X, groups, within, offset, clients, clusters)
+        features, groups, within, offset = self._columns(X, groups, within, offset)
         refuse_text(features)
         features = validate_data(self, features, dtype=np.float64, reset=False, ensure_all_finite=False, order="C")
         self._refuse_missing(features)
@@ -142,7 +141,7 @@ class GroupedEstimator(BaseEstimator):
         return Rows(features, None, group, district, read_offset(offset, rows), self.fit_intercept)
 
     def _linear(self, rows: Rows) -> np.ndarray:
-        """Return the linear predictor of every row, from the narrowest model that knows it."""
+        """Return the linear predictor of every row, from the narrowest model that was fitted for it."""
         row = self._narrowest(rows)
         value = np.einsum("nd,nd->n", rows.features, self._table[row, int(self.fit_intercept) :])
         if self.fit_intercept:
@@ -172,7 +171,7 @@ class GroupedEstimator(BaseEstimator):
         return table.copy(), np.zeros(table.shape[:-1]) if table.ndim > 1 else 0.0
 
     def coef_frame(self) -> Any:
-        """Return the coefficients as a pandas DataFrame: a row a group, with its district if there are any."""
+        """Return the coefficients as a pandas DataFrame: one row per group, with its district if there are any."""
         check_is_fitted(self)
         pd, groups = need_pandas("coef_frame"), len(self.groups_)
         frame = pd.DataFrame(
@@ -204,15 +203,9 @@ class GroupedEstimator(BaseEstimator):
             raise InvalidData(f'random: no coefficient {unknown[0]!r}; choose "all" or some of {", ".join(names)}')
         return np.array(sorted({names.index(name) for name in wanted}), dtype=np.intp)
 
-    def _columns(
-        self, X: Any, groups: Any, within: Any, offset: Any, clients: Any, clusters: Any
-    ) -> tuple[Any, Any, Any, Any]:
-        """Take the named columns out of X, unless arrays were passed in their place."""
-        given = {
-            "groups": either("groups", groups, "clients", clients),
-            "within": either("within", within, "clusters", clusters),
-            "offset": offset,
-        }
+    def _columns(self, X: Any, groups: Any, within: Any, offset: Any) -> tuple[Any, Any, Any, Any]:
+        """Take the named columns out of X, unless arrays were passed instead."""
+        given = {"groups": groups, "within": within, "offset": offset}
         taken = []
         for parameter, array in given.items():
             column = getattr(self, parameter, None)
@@ -228,7 +221,7 @@ class GroupedEstimator(BaseEstimator):
         return without(X, taken), given["groups"], given["within"], given["offset"]
 
     def _refuse_missing(self, features: np.ndarray) -> None:
-        if np.isfinite(features.sum()):  # the quick answer; an overflow is looked at again
+        if np.isfinite(features.sum()):  # the quick check; a sum that overflowed is checked again below
             return
         row, column = np.nonzero(~np.isfinite(features))
         if len(row):
@@ -242,38 +235,21 @@ class GroupedEstimator(BaseEstimator):
         if empty.any():
             column = int(np.flatnonzero(empty)[0])
             name = self._coefficient_names()[column + int(self.fit_intercept)]
-            beside = "is constant, which the intercept already is" if self.fit_intercept else "is always 0"
-            raise InvalidData(f"X: feature {name!r} {beside}; leave it out")
+            fault = "is constant, which the intercept already is" if self.fit_intercept else "is always 0"
+            raise InvalidData(f"X: feature {name!r} {fault}; leave it out")
 
 
 class GroupedRegressor(RegressorMixin, GroupedEstimator):
     """A regressor whose prediction is the linear predictor."""
 
-    def predict(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> Any:
+    def predict(self, X: Any, groups: Any = None, within: Any = None, offset: Any = None) -> Any:
         """Return the prediction of every row; see `fit` for the arguments."""
-        return self._linear(self._read_predict(X, groups, within, offset, clients, clusters))
+        return self._linear(self._read_predict(X, groups, within, offset))
 
     def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, within: Any = None, offset: Any = None
     ) -> float:
         """Return the coefficient of determination of the predictions."""
         from sklearn.metrics import r2_score
 
-        predicted = self.predict(X, groups=groups, within=within, offset=offset, clients=clients, clusters=clusters)
-        return float(r2_score(y, predicted, sample_weight=sample_weight))
+        return float(r2_score(y, self.predict(X, groups, within, offset), sample_weight=sample_weight))

@@ -1,7 +1,7 @@
-"""What a hierarchy must beat: every group alone, one model for all, one centre for all groups, and James-Stein.
+"""Baselines of the hierarchical model: every group alone, one model for all, one centre for all groups, James-Stein.
 
-The comparisons of Table 1 of "Personalized Federated Learning with Multiple Known Clusters" (section 5): lt, sm and sc;
-and its (5.1) with the weights corrected (E3.15: the printed ones are swapped).
+These are lt, sm and sc of Table 1 in Lyu, Hanzely and Kolar 2022 (section 5), and its (5.1) with corrected weights: the
+printed ones are swapped (docs/reference/papers.md).
 """
 
 import abc
@@ -20,32 +20,16 @@ _RANK = 1e-12  # eigenvalues of X'X, of columns of length one, below this are di
 _SPAN = 1e-13  # the same for the rows' span, which is not a square
 
 
-class _Baseline(GroupedRegressor, abc.ABC):
+class _Baseline(GroupedRegressor):
     def __init__(self, groups: Any = None, within: Any = None, fit_intercept: bool = True, offset: Any = None) -> None:
         self.groups = groups
         self.within = within
         self.fit_intercept = fit_intercept
         self.offset = offset
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> "_Baseline":
-        """Fit to rows X [n, features] and y [n]; groups, within and offset are arrays of n, or columns of X by name."""
-        rows = self._read_fit(X, y, groups, within, offset, clients, clusters)
-        self._set_coefficients(*self._coefficients(self._moments(rows)))
-        return self
-
-    def _moments(self, rows: Rows) -> np.ndarray:
-        assert rows.target is not None
-        response = rows.target if rows.offset is None else rows.target - rows.offset
-        return group_moments(rows.features, response, rows.group, len(self.groups_), self.fit_intercept)
+    def _fit(self, rows: Rows) -> None:
+        moments = group_moments(rows.features, rows.response, rows.group, len(self.groups_), self.fit_intercept)
+        self._set_coefficients(*self._coefficients(moments))
 
     @abc.abstractmethod
     def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
@@ -63,7 +47,7 @@ class _Baseline(GroupedRegressor, abc.ABC):
 class LocalRegression(_Baseline):
     """Least squares in every group alone (of smallest norm, where a group has fewer rows than coefficients).
 
-    A group that is new gets the regression of its district, or of all. The arguments are those of
+    A new group gets the regression of its district, or of all. The arguments are those of
     `HierarchicalLinearRegression`.
     """
 
@@ -81,10 +65,10 @@ class PooledRegression(_Baseline):
 
 
 class SingleClusterRegression(_Baseline):
-    """Least squares in every group, drawn to one centre c of all: sum |y - X theta_i|^2 + penalty |theta_i - c|^2.
+    """Least squares in every group, shrunk to one centre c of all: sum |y - X theta_i|^2 + penalty |theta_i - c|^2.
 
-    Districts are ignored, except that `within` may be given. The arguments are those of `HierarchicalLinearRegression`,
-    and `penalty`, the strength with which groups are drawn together.
+    `within` may be given, but districts are ignored. The arguments are those of `HierarchicalLinearRegression`,
+    and `penalty`, the strength with which groups are shrunk to the centre.
     """
 
     def __init__(
@@ -117,8 +101,8 @@ class SingleClusterRegression(_Baseline):
 def _regress(moments: np.ndarray) -> np.ndarray:
     """Return least-squares coefficients [units, p], of smallest norm, from moments [p + 1, p + 1, units].
 
-    What the rows determine is decided on columns of length one: X'X of a year, or of an income, has eigenvalues so far
-    apart that those of the intercept would look like zero.
+    The rank is decided on columns of length one: X'X of a year, or of an income, has eigenvalues so far apart that
+    those of the intercept would look like zero.
     """
     size = len(moments) - 1
     length = np.sqrt(np.einsum("aai->ia", moments[:size, :size]))
@@ -130,7 +114,7 @@ def _regress(moments: np.ndarray) -> np.ndarray:
     along = np.where(kept, along / np.where(kept, values, 1.0), 0.0)
     coefficients = np.einsum("iak,ik->ia", vectors, along) / length
     few = np.flatnonzero(~kept.all(axis=1))
-    if len(few):  # of all that fit as well, the shortest: what lies in the span of the rows, in the columns' own units
+    if len(few):  # of all solutions the shortest, which lies in the span of the rows, in the columns' own units
         span = length[few][:, :, None] * vectors[few] * kept[few][:, None, :]
         inside = np.einsum("ika,ia->ik", np.linalg.pinv(span, rcond=_SPAN), coefficients[few])
         coefficients[few] = np.einsum("iak,ik->ia", span, inside)

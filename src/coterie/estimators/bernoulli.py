@@ -1,8 +1,8 @@
-"""The groups' side of logistic regression: what rows say about coefficients, a message for each group.
+"""The groups' side of logistic regression: loss, gradient and information of the rows, one message per group.
 
-Only this file looks at rows. Given its coefficients theta_i, a group answers with its loss sum log(1 + exp(-+eta)), its
-gradient X'(y - mu) and its information X'WX, W = diag(mu (1 - mu)): p(p+1)/2 + p + 1 numbers. Everything else, Newton's
-method and the Laplace approximation, is made of these; what is sent is counted for the ledger.
+Only this file reads rows. Given its coefficients theta_i, a group answers with its loss sum log(1 + exp(-+eta)), its
+gradient X'(y - mu) and its information X'WX, W = diag(mu (1 - mu)): p(p+1)/2 + p + 1 numbers. Newton's method and the
+Laplace approximation need nothing else; all messages are counted for the ledger.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _TINY = 1e-30  # the smallest weight: 0 / 0 where a row's probability is 0 or 1 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the groups said about theta [p, groups]."""
+    """The groups' messages at the coefficients theta [p, groups]."""
 
     theta: np.ndarray
     loss: np.ndarray  # [groups]
@@ -28,13 +28,13 @@ class Answer:
 
     @property
     def gradient(self) -> np.ndarray:
-        """Return X'(y - mu) [p, groups]: how the log-likelihood rises."""
+        """Return X'(y - mu) [p, groups]: the gradient of the log-likelihood."""
         return self.moments[:-1, -1]
 
     def quadratic(self, bound: np.ndarray | None = None) -> np.ndarray:
-        """Return the moments of the linear model that is Newton's: its response is theta plus a step.
+        """Return the moments of the linear model whose solution is a Newton step.
 
-        With a bound [p, p, groups] on the information, the step is the majoriser's in place of Newton's.
+        With a bound [p, p, groups] on the information, the step minimises a majoriser instead.
         """
         moments = self.moments.copy()
         if bound is not None:
@@ -46,7 +46,7 @@ class Answer:
 
 @dataclass
 class Traffic:
-    """What was sent, in numbers: by and to a group that was asked every time, and by and to all."""
+    """How many numbers were sent: by and to one group that took part in every round, and by and to all groups."""
 
     rounds: int = 0
     up_per_group: int = 0
@@ -88,20 +88,20 @@ class Bernoulli:
         self.groups, self.intercept = groups, intercept
         self.size = features.shape[1] + int(intercept)
         self.traffic = Traffic()
-        # What the units of the features, their independence and the start are made of: X'X, and the offset's sum.
+        # The first message, for the features' units, their independence and the start: X'X, and the offset's sum.
         self._count(up=self.size * (self.size + 1) // 2 + int(offset is not None), down=0)
         self._bound: np.ndarray | None = None
         self._null_loss: float | None = None
 
     def part(self, kept: np.ndarray, order: np.ndarray) -> "Bernoulli":
-        """Return the rows of some groups, which are then in this order; what is sent counts as of the whole."""
+        """Return the rows of some groups, in this order of groups; its messages are counted with those of the whole."""
         position = np.full(self.groups, -1)
         position[kept[order]] = np.arange(len(kept))
         rows = position[self.group] >= 0
         offset = None if self.offset is None else self.offset[rows]
         group = position[self.group[rows]]
         part = Bernoulli(self.features[rows], self.target[rows], group, len(kept), self.intercept, offset)
-        part.traffic = self.traffic  # its own count of a first message is left behind: that was sent before
+        part.traffic = self.traffic  # drops its own count of the first message, which was sent before
         return part
 
     def predictor(self, theta: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ class Bernoulli:
         return float(np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta)).sum())
 
     def at(self, theta: np.ndarray) -> Answer:
-        """Ask the groups about theta."""
+        """Return the groups' messages at theta."""
         self._count(up=self.size * (self.size + 1) // 2 + self.size + 1, down=self.size)
         eta = self.predictor(theta)
         loss = np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta))
@@ -131,7 +131,7 @@ class Bernoulli:
         return Answer(theta, np.bincount(self.group, weights=loss, minlength=self.groups), moments)
 
     def start(self) -> np.ndarray:
-        """Return coefficients [p] to begin with: none, but an intercept that takes the offset's mean back."""
+        """Return initial coefficients [p]: zero, except for an intercept that cancels the offset's mean."""
         beta = np.zeros(self.size)
         if self.intercept and self.offset is not None:
             beta[0] = -self.offset.mean()
@@ -145,7 +145,7 @@ class Bernoulli:
         return self._null_loss
 
     def bound(self) -> np.ndarray:
-        """Return X'X / 4 of every group, which no information exceeds: a step with it never fails to descend."""
+        """Return X'X / 4 of every group, an upper bound of its information: a step with it always descends."""
         if self._bound is None:
             zero = np.zeros(len(self.group))
             self._bound = group_moments(self.features, zero, self.group, self.groups, self.intercept)[:-1, :-1] / 4.0
@@ -164,18 +164,18 @@ class Bernoulli:
             z = self._design(block)
             slope[block] *= np.einsum("an,abn,bn->n", z, covariance[:, :, self.group[block]], z, optimize=True)
         first = int(self.intercept)
-        found = np.empty((self.size, self.groups))
+        change = np.empty((self.size, self.groups))
         if first:
-            found[0] = np.bincount(self.group, weights=slope, minlength=self.groups)
+            change[0] = np.bincount(self.group, weights=slope, minlength=self.groups)
         for k in range(self.features.shape[1]):
-            found[first + k] = np.bincount(self.group, weights=slope * self.features[:, k], minlength=self.groups)
-        return found
+            change[first + k] = np.bincount(self.group, weights=slope * self.features[:, k], minlength=self.groups)
+        return change
 
     def separated(self, theta: np.ndarray, random: np.ndarray) -> np.ndarray:
         """Return which groups [groups] these coefficients separate: every row on its own class's side.
 
-        Without a penalty such a group's coefficients would grow for ever. Where the intercept is among the random
-        ones, so it is with a group of a single class, whatever its coefficients.
+        Without a penalty such a group's coefficients would grow without bound. If the intercept is random, a group of a
+        single class is separated, whatever its coefficients.
         """
         self._count(up=1, down=self.size)
         kept = np.zeros_like(theta)
@@ -185,11 +185,11 @@ class Bernoulli:
         self.offset = offset
         rows = np.bincount(self.group, minlength=self.groups)
         right = np.bincount(self.group[margin > 0.0], minlength=self.groups)
-        found = right == rows
+        separated = right == rows
         if self.intercept and 0 in random:
             ones = np.bincount(self.group, weights=self.target, minlength=self.groups)
-            found |= (ones == 0) | (ones == rows)
-        return found & (rows > 0)
+            separated |= (ones == 0) | (ones == rows)
+        return separated & (rows > 0)
 
     def _design(self, block: slice) -> np.ndarray:
         features = self.features[block].T

@@ -4,10 +4,10 @@
     u_i ~ N(0, s2 diag(group)),   v_j ~ N(0, s2 diag(within))
 
 for group i in district j, with noise of variance s2 and a flat prior on beta; `group` and `within` are ratios to s2,
-zero where a coefficient does not vary. Upward, the random coefficients are absorbed one at a time, a Schur complement
-each: with V = I + r z z' the moments z_a' V^-1 z_b are m_ab - r m_ak m_kb / (1 + r m_kk), and det V = 1 + r m_kk. That
-needs no inverse of a block, allows r = 0, and a random intercept costs one step. Groups are then summed into districts,
-districts absorbed likewise and summed, and beta solves the p x p system that is left. Downward,
+zero where a coefficient does not vary. Upward, the random coefficients are absorbed one at a time, each with a Schur
+complement: with V = I + r z z' the moments z_a' V^-1 z_b are m_ab - r m_ak m_kb / (1 + r m_kk), and det V = 1 + r m_kk.
+That needs no inverse of a block, allows r = 0, and a random intercept costs one step. Groups are then summed into
+districts, districts are absorbed in the same way and summed, and beta solves the remaining p x p system. Downward,
 s_j = Z' V^-1 (y - X beta) gives v_j = within * s_j, and the same for u_i. The cost is linear in the number of groups,
 and no Python loop runs over them.
 """
@@ -56,7 +56,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Solution:
-    """Coefficients in the tree's order, and what likelihood and covariances need."""
+    """Coefficients in the tree's order, and the quantities that likelihood and covariances are computed from."""
 
     beta: np.ndarray  # [p]
     within: np.ndarray  # [p, districts]
@@ -82,10 +82,10 @@ class Solution:
         return _below(above, level, self.random)
 
     def slopes(self, variance: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return what the REML criterion changes by with each ratio, for groups and districts, and its scale.
+        """Return the derivative of the REML criterion for each ratio, of groups and districts, and its scale.
 
         The derivative for a ratio is the sum over units of (Z'PZ)_kk - s_k^2 / s2, P the projection that REML uses;
-        the sum of the squares of (Z'PZ)_kk is half the information about that ratio, but for what units share.
+        the sum of the squares of (Z'PZ)_kk is half the information about that ratio, apart from what units share.
         """
         size = len(self.beta)
         trace, square = np.zeros(len(self.random)), np.zeros(len(self.random))
@@ -104,7 +104,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Absorbed:
-    """The moments after the groups' random coefficients were absorbed: what depends on the groups' ratios alone."""
+    """The moments after the groups' random coefficients were absorbed; they depend on the groups' ratios alone."""
 
     ratio: np.ndarray  # [random]
     schur: np.ndarray  # [random, p + 1, groups]
@@ -146,7 +146,7 @@ def absorb(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarra
 def finish(absorbed: Absorbed, within: np.ndarray, ridge: float = 0.0, beta: np.ndarray | None = None) -> Solution:
     """Absorb the districts' random coefficients, solve for beta, and go down again.
 
-    A ridge is the precision of a normal prior on beta in place of the flat one; a beta that is given is kept, and the
+    A ridge is the precision of a normal prior on beta instead of the flat one. A given beta is kept, and the
     determinant and the covariances are then those of the random coefficients given beta.
     """
     random, tree, totals = absorbed.random, absorbed.tree, absorbed.totals.copy()
@@ -197,7 +197,7 @@ def _absorb(moments: np.ndarray, random: np.ndarray, ratio: np.ndarray) -> float
         scaled = row * (r / pivot)
         for a in range(len(row)):
             moments[a, a:] -= row[a] * scaled[a:]
-        # m_ak - r m_ak m_kk / (1 + r m_kk), without the difference: its digits are gone where r m_kk is large.
+        # m_ak - r m_ak m_kk / (1 + r m_kk), without the difference, which cancels where r m_kk is large.
         shrunk = row / pivot
         moments[:k, k], moments[k, k:] = shrunk[:k], shrunk[k:]
     return log_determinant

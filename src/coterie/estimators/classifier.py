@@ -1,4 +1,4 @@
-"""What the classifiers share: two classes, probabilities from the linear predictor, and a warning of separation."""
+"""Base class of the classifiers: two classes, probabilities from the linear predictor, a warning about separation."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,33 +10,31 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from coterie.errors import CoterieWarning
-from coterie.estimators.base import GroupedEstimator, Rows
+from coterie.estimators.base import PER_ROW, GroupedEstimator, Rows
 from coterie.estimators.grouping import InvalidData
 
 __all__ = ["GroupedClassifier", "SeparationWarning"]
 
-_PER_ROW = {"groups": True, "within": True, "offset": True, "clients": True, "clusters": True}
-
 
 class SeparationWarning(CoterieWarning, ConvergenceWarning):
-    """Rows that a line separates by class: the answer is finite, but a penalty made it so."""
+    """The features separate the two classes: the coefficients are finite only because of a penalty."""
 
 
 class GroupedClassifier(ClassifierMixin, GroupedEstimator):
     """A classifier of two classes whose log-odds are the linear predictor."""
 
-    __metadata_request__predict_proba = _PER_ROW
-    __metadata_request__predict_log_proba = _PER_ROW
-    __metadata_request__decision_function = _PER_ROW
+    __metadata_request__predict_proba = PER_ROW
+    __metadata_request__predict_log_proba = PER_ROW
+    __metadata_request__decision_function = PER_ROW
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _read_classes(self, X: Any, y: Any, groups: Any, within: Any, offset: Any, clients: Any, clusters: Any) -> Rows:
+    def _read_fit(self, X: Any, y: Any, groups: Any, within: Any, offset: Any, labels: bool = True) -> Rows:
         """Check the rows, learn groups and classes; return the rows with 1 for the second class and 0 for the first."""
-        rows = self._read_fit(X, y, groups, within, offset, clients, clusters, labels=True)
+        rows = super()._read_fit(X, y, groups, within, offset, labels)
         try:
             self.classes_, code = np.unique(np.asarray(rows.target), return_inverse=True)
         except TypeError as error:
@@ -53,71 +51,29 @@ class GroupedClassifier(ClassifierMixin, GroupedEstimator):
             raise InvalidData(f"y: all rows have the same class, {label!r}; two classes are needed")
         return replace(rows, target=code.reshape(-1).astype(np.float64))
 
-    def decision_function(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> Any:
-        """Return the log-odds of the second class; a group that is new gets its district's model, or the global one."""
-        return self._linear(self._read_predict(X, groups, within, offset, clients, clusters))
+    def decision_function(self, X: Any, groups: Any = None, within: Any = None, offset: Any = None) -> Any:
+        """Return the log-odds of the second class; a new group gets its district's model, or the global one."""
+        return self._linear(self._read_predict(X, groups, within, offset))
 
-    def predict_proba(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> Any:
+    def predict_proba(self, X: Any, groups: Any = None, within: Any = None, offset: Any = None) -> Any:
         """Return the probabilities [n, 2] of the two `classes_`."""
-        odds = self.decision_function(X, groups, within, offset, clients, clusters)
+        odds = self.decision_function(X, groups, within, offset)
         return np.column_stack([expit(-odds), expit(odds)])
 
-    def predict_log_proba(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> Any:
-        """Return the logarithms of the probabilities, which keep their digits where one is nearly 0."""
-        odds = self.decision_function(X, groups, within, offset, clients, clusters)
+    def predict_log_proba(self, X: Any, groups: Any = None, within: Any = None, offset: Any = None) -> Any:
+        """Return the logarithms of the probabilities, precise also where one is nearly 0."""
+        odds = self.decision_function(X, groups, within, offset)
         return -np.column_stack([np.logaddexp(0.0, odds), np.logaddexp(0.0, -odds)])
 
-    def predict(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> Any:
+    def predict(self, X: Any, groups: Any = None, within: Any = None, offset: Any = None) -> Any:
         """Return the more probable class of every row."""
-        odds = self.decision_function(X, groups, within, offset, clients, clusters)
+        odds = self.decision_function(X, groups, within, offset)
         return self.classes_[(odds > 0.0).astype(np.intp)]
 
     def score(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, within: Any = None, offset: Any = None
     ) -> float:
-        """Return the share of rows whose class is predicted right."""
+        """Return the share of rows whose class is predicted correctly."""
         from sklearn.metrics import accuracy_score
 
-        return float(
-            accuracy_score(y, self.predict(X, groups, within, offset, clients, clusters), sample_weight=sample_weight)
-        )
+        return float(accuracy_score(y, self.predict(X, groups, within, offset), sample_weight=sample_weight))

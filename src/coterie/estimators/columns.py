@@ -1,4 +1,4 @@
-"""Columns of X, by name or by number, whatever X is: a DataFrame or an array. pandas is never imported for it."""
+"""Columns of X, by name or by number, of a DataFrame or an array; pandas is not imported."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from sklearn.utils.validation import column_or_1d
 
 from coterie.estimators.grouping import InvalidData
 
-__all__ = ["either", "has_column", "named", "need_pandas", "read_offset", "refuse_text", "take", "without"]
+__all__ = ["has_column", "named", "need_pandas", "read_offset", "refuse_text", "take", "without"]
 
 
 def need_pandas(what: str) -> Any:
-    """Return pandas, which tables need and the fit does not."""
+    """Import pandas, which only the tables need."""
     try:
         import pandas
     except ImportError as error:
@@ -19,15 +19,8 @@ def need_pandas(what: str) -> Any:
     return pandas
 
 
-def either(name: str, value: Any, synonym: str, other: Any) -> Any:
-    """Return the value that was given under one of its two names."""
-    if value is not None and other is not None:
-        raise InvalidData(f"{name}: {synonym} is the same thing by another name; pass one of them")
-    return other if value is None else value
-
-
 def refuse_text(X: Any) -> None:
-    """Say which column of a DataFrame is no number; often it is a label that was meant to be named."""
+    """Name a column of a DataFrame that is not numeric; often it is a group label that was not declared as one."""
     for column in getattr(X, "columns", ()):
         values = X[column]
         if getattr(values, "ndim", 1) == 1 and getattr(values.dtype, "kind", "O") not in "biufc":
@@ -59,12 +52,12 @@ def without(X: Any, columns: list[Any]) -> Any:
 
 
 def read_offset(offset: Any, rows: int) -> np.ndarray | None:
-    """Check an offset: one finite number a row, or None."""
+    """Check an offset: one finite number per row, or None."""
     if offset is None:
         return None
     values = column_or_1d(np.asarray(offset, dtype=np.float64))
     if len(values) != rows:
-        raise InvalidData(f"offset: {len(values)} numbers for {rows} rows; give one a row")
+        raise InvalidData(f"offset: {len(values)} numbers for {rows} rows; give one per row")
     if not np.isfinite(values).all():
         raise InvalidData(
             f"offset: row {np.flatnonzero(~np.isfinite(values))[0]} is not finite; fill it or leave it out"
@@ -73,5 +66,5 @@ def read_offset(offset: Any, rows: int) -> np.ndarray | None:
 
 
 def named(column: Any, default: str) -> str:
-    """Return the name of a column that has one, or what to call it."""
+    """Return the column if it is a name, otherwise the default."""
     return column if isinstance(column, str) else default

@@ -1,7 +1,7 @@
-"""Labels of groups (schools, clients) and of what they lie in (districts, clusters), as integers and back.
+"""Labels of groups (schools, clients) and of their districts (clusters), as integer codes and back.
 
-Labels may be numbers, strings or a pandas column; pandas itself is never imported here. A label that was not there at
-`fit` gets the code -1 (`UNSEEN`), and the estimators answer for it with the next wider model.
+Labels may be numbers, strings or a pandas column; pandas itself is not imported here. A label that was not seen in
+`fit` gets the code -1 (`UNSEEN`), and the estimators use the next wider model for it.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ __all__ = ["UNSEEN", "InvalidData", "Nesting", "encode", "lookup"]
 UNSEEN = -1
 
 
-class InvalidData(CoterieError, ValueError):  # noqa: N818 - as the other errors: what happened
+class InvalidData(CoterieError, ValueError):  # noqa: N818 - named as the other errors are
     """Data that cannot be used; a ValueError too, because scikit-learn's tools expect one."""
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """Groups in districts. Without districts there is one, with the label None."""
+    """Groups in districts. Without districts all groups lie in district 0, which has no label."""
 
     groups: np.ndarray  # labels, sorted
     districts: np.ndarray | None  # labels, sorted; None: no second level
@@ -37,9 +37,9 @@ class Nesting:
             return cls(groups, None, np.zeros(len(groups), dtype=np.intp))
         of_group = np.zeros(len(groups), dtype=np.intp)
         of_group[group] = district
-        torn = np.flatnonzero(of_group[group] != district)
-        if len(torn):
-            row = torn[0]
+        conflicts = np.flatnonzero(of_group[group] != district)
+        if len(conflicts):
+            row = conflicts[0]
             one, other = sorted((int(of_group[group[row]]), int(district[row])))
             raise InvalidData(
                 f"within: group {_show(groups[group[row]])} lies in two districts, {_show(districts[one])} and "
@@ -51,7 +51,7 @@ class Nesting:
 def encode(labels: Any, rows: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted distinct labels and, for every row, the position of its label among them."""
     values = _column(labels, rows, name)
-    if hasattr(values, "factorize"):  # a pandas column: quick for strings and categories, and it knows what is missing
+    if hasattr(values, "factorize"):  # a pandas column: fast for strings and categories, and it marks missing values
         codes, distinct = values.factorize(sort=True)
         missing = np.flatnonzero(codes < 0)
         codes, distinct = codes.astype(np.intp), np.asarray(distinct)
@@ -93,9 +93,9 @@ def _column(labels: Any, rows: int, name: str) -> Any:
         if getattr(values, "ndim", 0) == 2 and values.shape[1] == 1:
             values = np.asarray(values)[:, 0]
         else:
-            raise InvalidData(f"{name}: expected one label a row, but its shape is {np.shape(values)}")
+            raise InvalidData(f"{name}: expected one label per row, but its shape is {np.shape(values)}")
     if len(values) != rows:
-        raise InvalidData(f"{name}: {len(values)} labels for {rows} rows; give one label a row")
+        raise InvalidData(f"{name}: {len(values)} labels for {rows} rows; give one label per row")
     return values
 
 

@@ -1,4 +1,4 @@
-"""What the hierarchical estimators, linear and logistic, ask of their parameters and of the features."""
+"""Checks of parameters and features that the linear and the logistic hierarchical estimators share."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ class Hierarchical(GroupedEstimator):
             raise InvalidData(f'covariance: must be "diagonal" or "isotropic", not {self.covariance!r}')
 
     def _refuse_dependent(self, total: np.ndarray) -> None:
-        """Say which features depend on each other: beta is not determined then."""
+        """Raise an error that names features that depend on each other: beta is not determined then."""
         size = len(total) - 1
         length = np.sqrt(np.diag(total)[:size])
         values, vectors = np.linalg.eigh(total[:size, :size] / np.outer(length, length))
@@ -51,7 +51,7 @@ class Hierarchical(GroupedEstimator):
         if array.ndim > 1 or (array.ndim == 1 and len(array) != len(random)):
             raise InvalidData(f"{parameter}: give one number, or one for each of {', '.join(names)}")
         if array.ndim == 1 and self.covariance == "isotropic" and np.ptp(array) > 0:
-            raise InvalidData(f'{parameter}: covariance="isotropic" has one variance a level; give one number')
+            raise InvalidData(f'{parameter}: covariance="isotropic" has one variance per level; give one number')
         if not (np.isfinite(array).all() and (array >= 0).all()):
             raise InvalidData(f"{parameter}: variances must be 0 or more, not {value}")
         return np.broadcast_to(array, (len(random),)) * squared

@@ -1,15 +1,15 @@
 """Variances of the hierarchical logistic model by Laplace's approximation of its likelihood.
 
 The integral over the coefficients of exp(-objective) is replaced by that of the normal density with the same mode and
-curvature there. Minus twice its logarithm is, up to a constant,
+curvature at the mode. Minus twice its logarithm is, up to a constant,
 
     2 objective(mode) + log det V + log det X' V^-1 X
 
 with V and both determinants those of the linear model at the mode (`blocks.py`): the restricted likelihood, in which
-beta is integrated over, too, as in REML. "marginal" leaves the last determinant out and maximises over beta as well,
-which is what lme4's glmer does (nAGQ = 1). The gradient is exact: the mode moves with the variances, and the weights
-with the mode; one more solution with the same blocks accounts for that. Parameters are standard deviations, so that a
-variance of zero is found as easily as any other. With many groups the search runs on a few thousand of them first.
+beta is integrated out, too, as in REML. "marginal" leaves out the last determinant and maximises over beta as well, as
+lme4's glmer does (nAGQ = 1). The gradient is exact: the mode depends on the variances, and the weights on the mode; one
+more solution with the same blocks accounts for that. Parameters are standard deviations, so that a variance of zero is
+as easy to reach as any other. With many groups the search runs on a few thousand of them first.
 """
 
 import contextlib
@@ -21,20 +21,21 @@ from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.blocks import Tree
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.levels import Levels
-from coterie.estimators.newton import WEAK, Mode, Penalty, find_mode, settle
+from coterie.estimators.newton import WEAK, Mode, Penalty, find_bounded_mode, find_mode
 from coterie.estimators.search import PASSES, search
 
 __all__ = ["LARGEST", "Criterion", "Fit", "Problem", "laplace"]
 
-_FEW = 4000  # groups the search begins with
-LARGEST = 100.0  # a standard deviation of log-odds beyond this is one that the rows do not bound
+_FEW = 4000  # groups that the first search uses
+LARGEST = 100.0  # the rows do not bound a standard deviation of log-odds that exceeds this
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is known: the rows and the variances that were given (None: to be estimated).
+    """The rows and the given variances (None: to be estimated).
 
-    `scale` [random] makes one parameter a level out of the isotropic model: the standard deviations are its multiples.
+    `scale` [random] is for the isotropic model, with one parameter per level: the standard deviations are its
+    multiples.
     """
 
     data: Bernoulli
@@ -55,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Fit:
-    """The mode at the variances found, and whether beta needed the weak prior."""
+    """The mode at the estimated variances, and whether beta needed the weak prior."""
 
     mode: Mode
     penalty: Penalty
@@ -83,9 +84,9 @@ def laplace(problem: Problem) -> Fit:
 def _search(
     problem: Problem, deviations: np.ndarray, passes: tuple[float, ...]
 ) -> tuple["Criterion", np.ndarray, Mode, bool]:
-    """Return the criterion, the parameters at its minimum, the mode it began with, and whether that needed a prior."""
+    """Return the criterion, the parameters at its minimum, its initial mode, and whether that needed a prior."""
     criterion = Criterion(problem)
-    mode, weak = settle(problem.data, criterion.penalty(deviations))
+    mode, weak = find_bounded_mode(problem.data, criterion.penalty(deviations))
     if weak:
         criterion = Criterion(replace(problem, ridge=WEAK))
     criterion.begin(mode)
@@ -96,8 +97,8 @@ def _search(
 class Criterion:
     """Minus twice the logarithm of the approximate likelihood, with its gradient, at a vector of parameters.
 
-    The parameters are standard deviations and, for the marginal likelihood, where beta is in units of its standard
-    errors at the mode that the search began with.
+    The parameters are standard deviations and, for the marginal likelihood, beta in units of its standard errors at the
+    initial mode.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -112,7 +113,7 @@ class Criterion:
         self._last: tuple[bytes, float, np.ndarray] | None = None
 
     def begin(self, mode: Mode) -> None:
-        """Begin at a mode: the next ones are looked for from there."""
+        """Start the search for further modes from this one."""
         self._nearby = mode.answer
         self.centre, self.unit = mode.solution.beta, np.linalg.cholesky(mode.solution.covariance)
 
@@ -122,7 +123,7 @@ class Criterion:
         return Penalty(self.problem.tree, self.problem.random, group, within, self.problem.ridge)
 
     def mode(self, parameters: np.ndarray) -> Mode:
-        """Return the mode at these parameters; the last one is kept, as a search asks for it again."""
+        """Return the mode at these parameters; the last one is cached, since a search asks for it again."""
         if self._mode is None or self._mode[0] != parameters.tobytes():
             beta = self.centre + self.unit @ parameters[self.deviations :] if self.problem.marginal else None
             mode = find_mode(self.problem.data, self.penalty(parameters), self._nearby, beta)
@@ -130,15 +131,15 @@ class Criterion:
         return self._mode[1]
 
     def __call__(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the criterion and its gradient; keeps the information about parameters and the variances' slopes."""
+        """Return the criterion and its gradient; stores the information about parameters and the variances' slopes."""
         if self._last is not None and self._last[0] == parameters.tobytes():
             return self._last[1], self._last[2]
         penalty, mode = self.penalty(parameters), self.mode(parameters)
         solution, answer = mode.solution, mode.answer
         value = 2.0 * mode.value + solution.log_determinant
         group, within, group_square, within_square = solution.slopes(1.0)
-        # The weights follow the mode, which follows the variances: with `skew` the slope of the determinant for theta,
-        # its product with the slope of the mode for a variance is that of two scores.
+        # The weights depend on the mode, which depends on the variances. `skew` is the derivative of the determinant
+        # for theta; its product with the derivative of the mode for a variance is a product of two scores.
         skew = self.problem.data.skew(answer.theta, solution.group_covariance(np.arange(self.problem.data.groups)))
         moments = answer.moments.copy()
         moments[:-1, -1] = moments[-1, :-1] = skew

@@ -1,7 +1,7 @@
-"""From the parameters of a search to the variances of both levels, and the derivatives the other way.
+"""Maps the parameters of a search to the variances of both levels, and derivatives back.
 
 A parameter is a standard deviation (relative to the noise, where there is one): one for each coefficient that varies,
-or one for all of a level times given scales. A level whose variances are given has none. REML and Laplace share this.
+or one per level, times given scales. A level whose variances are given has none. REML and Laplace share this.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ class Levels:
 
     Args:
         random: how many coefficients vary.
-        scale: one scale a coefficient, for a single parameter a level; None: a parameter a coefficient.
-        group, within: variances that are given [random], or None where they are searched for.
+        scale: one scale per coefficient, for a single parameter per level; None: one parameter per coefficient.
+        group, within: given variances [random], or None where they are estimated.
     """
 
     def __init__(self, random: int, scale: Any, group: Any, within: Any) -> None:
@@ -29,20 +29,20 @@ class Levels:
         self.deviations = sum(shape.shape[1] for shape in self._shapes if shape is not None)
 
     def variances(self, parameters: np.ndarray, unit: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the variances of both levels; those that were given are divided by `unit`."""
-        found, used = [], 0
+        """Return the variances of both levels; given ones are divided by `unit`."""
+        variances, used = [], 0
         for shape, given in zip(self._shapes, self._given, strict=True):
             if shape is None:
-                found.append(np.zeros(self._random) if given is None else given / unit)
+                variances.append(np.zeros(self._random) if given is None else given / unit)
             else:
-                found.append(shape @ parameters[used : used + shape.shape[1]] ** 2)
+                variances.append(shape @ parameters[used : used + shape.shape[1]] ** 2)
                 used += shape.shape[1]
-        return found[0], found[1]
+        return variances[0], variances[1]
 
     def derivatives(
         self, parameters: np.ndarray, slopes: tuple[np.ndarray, np.ndarray], squares: tuple[np.ndarray, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Turn derivatives by variances (first, and about second) into those by the parameters.
+        """Turn derivatives by variances (first, and approximate second) into those by the parameters.
 
         Returns:
             Gradient, information and the slopes by the squares of parameters, `[deviations]` each.

@@ -1,8 +1,8 @@
 """Linear regression with a model for every group, each borrowing strength from its district and from all.
 
-The model is (5.2) of "Personalized Federated Learning with Multiple Known Clusters", which is the mixed model of the
-statisticians (E3.14: the two answers are equal for any design): exact, in one round, from the sums of products of each
-group. Variances are given, or estimated by REML; the answers then agree with lme4's.
+The model is (5.2) of Lyu, Hanzely and Kolar 2022. Its solution is that of the mixed model of statistics for any design,
+although the paper says they differ in general (docs/reference/papers.md). It is computed exactly, in one round, from
+each group's sums of products. Variances are given, or estimated by REML; the results then agree with lme4's.
 """
 
 from collections.abc import Sequence
@@ -21,22 +21,22 @@ from coterie.estimators.summary import Summary, summarise
 
 __all__ = ["HierarchicalLinearRegression"]
 
-_DISTANT = 1e6  # a mean of so many deviations
-_ROWS = 4096  # rows at a time where every row has a covariance of its own
+_DISTANT = 1e6  # standard deviations between the mean and 0
+_ROWS = 4096  # rows at a time, where every row has its own covariance
 
 
 class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
     """Linear regression for rows in groups (schools), which may lie in districts.
 
-    The coefficients of a group are theta_i = w_j + u_i and those of its district w_j = beta + v_j. What varies, and by
-    how much, says how far a group is drawn to its district, and that to all.
+    The coefficients of a group are theta_i = w_j + u_i and those of its district w_j = beta + v_j. The
+    variances of u_i and v_j say how far a group is shrunk to its district, and a district to the global coefficients.
 
     Args:
         groups: column of X with each row's group; None: the array `groups` of `fit` (none there: one group).
         within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts).
         random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"].
         covariance: "diagonal": each coefficient has its own variance at each level, so that a feature's unit does not
-            matter; "isotropic": one variance a level for all coefficients.
+            matter; "isotropic": one variance per level for all coefficients.
         fit_intercept: whether there is an intercept.
         residual_variance: variance of the noise; None: estimated by REML.
         group_variance: variance between the groups of a district: a number, one for each random coefficient, or a
@@ -45,9 +45,7 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         offset: column of X that is added to the linear predictor with coefficient 1, such as another model's
             out-of-fold prediction; None: the array `offset` of `fit` (none there: none).
         federated: fit from the groups' messages alone, which are p(p+1)/2 + p numbers (and y'y, where a variance is
-            estimated) for p coefficients. The result is the same; `ledger_` says what was sent.
-
-    `clients` and `clusters` are accepted in place of the arrays `groups` and `within`.
+            estimated) for p coefficients. The result is the same; `ledger_` lists the bytes.
 
     Attributes:
         groups_, within_: labels of groups and districts; `group_within_` is the position of each group's district.
@@ -93,37 +91,15 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         self.offset = offset
         self.federated = federated
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> "HierarchicalLinearRegression":
-        """Fit to rows X [n, features] and y [n]; groups, within and offset are arrays of n, or columns of X by name."""
-        rows = self._read_fit(X, y, groups, within, offset, clients, clusters)
-        self._fit_statistics(*self._statistics(rows), rows)
-        return self
-
     def predict(
-        self,
-        X: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-        return_std: bool = False,
+        self, X: Any, groups: Any = None, within: Any = None, offset: Any = None, return_std: bool = False
     ) -> Any:
-        """Return predictions; a group that is new gets its district's model, or the global one.
+        """Return predictions; a new group gets its district's model, or the global one.
 
         With return_std, also the standard deviation of a new observation, given the variances: that of the
-        coefficients, of the noise, and of the deviation of a group or a district that is new.
+        coefficients, of the noise, and of the deviation of a new group or district.
         """
-        rows = self._read_predict(X, groups, within, offset, clients, clusters)
+        rows = self._read_predict(X, groups, within, offset)
         predicted = self._linear(rows)
         return (predicted, np.sqrt(self._variance(rows))) if return_std else predicted
 
@@ -133,7 +109,7 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         return summarise(self, level)
 
     def plot_shrinkage(self, coefficient: str | None = None) -> Any:
-        """Return a Plotly figure: each group's own estimate of a coefficient against the one it got here."""
+        """Return a Plotly figure: each group's own estimate of a coefficient against the shrunk one."""
         from coterie.estimators.plot import plot_shrinkage
 
         check_is_fitted(self)
@@ -142,9 +118,8 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
     # -- from rows to statistics ------------------------------------------------------------------------------------
 
     def _statistics(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return moments and numbers of rows of the groups; if federated, by way of their messages."""
-        assert rows.target is not None
-        response = rows.target if rows.offset is None else rows.target - rows.offset
+        """Return the groups' moments and numbers of rows; if federated, as read from their messages."""
+        response = rows.response
         self._refuse_distant(response)
         groups = len(self.groups_)
         moments = group_moments(rows.features, response, rows.group, groups, self.fit_intercept)
@@ -167,7 +142,7 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         return moments, counts
 
     def _refuse_distant(self, response: np.ndarray) -> None:
-        """Refuse a target whose squares have no digits left for its spread, as features are refused."""
+        """Refuse a target whose squares leave too few digits for its spread, as features are refused."""
         mean, spread = abs(float(response.mean())), float(response.std())
         if self.fit_intercept and 16 * mean * np.finfo(float).eps < spread < mean / _DISTANT:
             raise InvalidData(
@@ -182,7 +157,8 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
 
     # -- from statistics to coefficients ----------------------------------------------------------------------------
 
-    def _fit_statistics(self, moments: np.ndarray, counts: np.ndarray, rows: Rows) -> None:
+    def _fit(self, rows: Rows) -> None:
+        moments, counts = self._statistics(rows)
         random = self._random_columns()
         self._check_covariance()
         tree = Tree.of(self._nesting.district)
@@ -205,11 +181,11 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         self._keep(solution, variances, scale)
 
     def _solve(self, problem: Problem, scale: np.ndarray, rows: Rows) -> tuple[Variances, Solution, float | None]:
-        """Return variances and the solution at them; what chooses them otherwise looks at the rows, too."""
+        """Return variances, the solution at them, and the log-likelihood; cross-validation also needs the rows."""
         return restricted_likelihood(problem)
 
     def _keep(self, solution: Solution, variances: Variances, scale: np.ndarray) -> None:
-        """Store what was learned, in the features' own units."""
+        """Store the results, in the features' own units."""
         theta = np.empty_like(solution.theta)
         theta[:, solution.tree.order] = solution.theta
         column = scale[:, None]
@@ -242,10 +218,10 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
             raise InvalidData(f"residual_variance: must be positive, not {self.residual_variance!r}")
         return value
 
-    # -- how sure ---------------------------------------------------------------------------------------------------
+    # -- uncertainty ---------------------------------------------------------------------------------------------------
 
     def _resolve(self) -> Solution:
-        """Return the solution again, from the stored statistics and variances."""
+        """Solve again, from the stored statistics and variances."""
         moments, _ = unpack(self.statistics_, len(self._scale_), self._estimated(), self.fit_intercept)
         tree, v = Tree.of(self._nesting.district), self._variances_
         moments = rescaled(moments[:, :, tree.order], self._scale_)

@@ -1,4 +1,4 @@
-"""The penalties of (5.2) by cross-validation, as P3 chooses lambda and gamma where variances are not estimated."""
+"""Cross-validated penalties of (5.2), as Lyu, Hanzely and Kolar 2022 choose lambda and gamma."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,17 +12,17 @@ from coterie.estimators.linear import HierarchicalLinearRegression
 from coterie.estimators.moments import group_moments, rescaled
 from coterie.estimators.reml import Problem, Variances
 
-__all__ = ["HierarchicalLinearRegressionCV"]
+__all__ = ["GRID", "HierarchicalLinearRegressionCV", "candidates", "held_out", "keep_best"]
 
 GRID = tuple(10.0 ** np.arange(-2.0, 2.01, 0.5))
 
 
 class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
-    """`HierarchicalLinearRegression` with penalties from cross-validation in place of variances.
+    """`HierarchicalLinearRegression` with penalties from cross-validation instead of variances.
 
     Minimises sum |y - X theta_i|^2 + gamma |theta_i - w_j|^2 + lambda |w_j - wbar|^2 for the pair of penalties with the
-    smallest squared error on rows held out. The sums of products of each fold are made once; along the path, all groups
-    are absorbed once for each gamma, and every lambda begins from there.
+    smallest squared error on held-out rows. The sums of products of each fold are computed once; all groups are
+    absorbed once per gamma, and every lambda starts from there.
 
     Args:
         gammas: penalties between a group and its district to try.
@@ -30,12 +30,12 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
         cv: number of folds, or a scikit-learn splitter (which gets the groups).
         groups, within, random, fit_intercept, offset: as in `HierarchicalLinearRegression`.
         covariance: "diagonal": penalties act on features divided by their root mean square, so that units do not
-            matter; "isotropic": on the features as they are, which is P3's model.
+            matter; "isotropic": on the features as they are, which is the model of the paper.
         random_state: seed of the folds, where `cv` is a number.
 
     Attributes:
         gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
-        cv_results_: "gamma", "lambda" and "mean_squared_error", a number for each pair.
+        cv_results_: "gamma", "lambda" and "mean_squared_error", one number per pair.
         Otherwise as `HierarchicalLinearRegression`; the residual variance is estimated at the end, given the penalties.
     """
 
@@ -59,16 +59,13 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
         self.random_state = random_state
 
     def _solve(self, problem: Problem, scale: np.ndarray, rows: Rows) -> tuple[Variances, Solution, float | None]:
-        """Try all pairs of penalties on rows held out, and solve with the best."""
-        gammas = _penalties("gammas", self.gammas)
-        lambdas = _penalties("lambdas", self.lambdas) if self.within_ is not None else np.array([np.inf])
-        # Variances per unit of 1 / penalty, of columns that were divided by their scale.
-        unit = scale[problem.random] ** 2 if self.covariance == "isotropic" else np.ones(len(problem.random))
+        """Try all pairs of penalties on held-out rows, and solve with the best pair."""
+        gammas, lambdas, unit = candidates(self, scale[problem.random])
         errors = np.zeros((len(gammas), len(lambdas)))
-        response = _response(rows)
-        for held in self._folds(rows):
+        response = rows.response
+        for fold in self._folds(rows):
             test = group_moments(
-                rows.features[held], response[held], rows.group[held], len(self.groups_), self.fit_intercept
+                rows.features[fold], response[fold], rows.group[fold], len(self.groups_), self.fit_intercept
             )
             test = rescaled(test[:, :, problem.tree.order], scale)
             train = problem.moments - test
@@ -77,21 +74,14 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
                 for b, penalty in enumerate(lambdas):
                     errors[a, b] += _squared_error(finish(absorbed, unit / penalty).theta, test)
         errors /= len(response)
-        best = np.unravel_index(int(np.argmin(errors)), errors.shape)
-        gamma, penalty = float(gammas[best[0]]), float(lambdas[best[1]])
-        self.gamma_, self.lambda_ = gamma, penalty if self.within_ is not None else None
-        self.cv_results_ = {
-            "gamma": np.repeat(gammas, len(lambdas)),
-            "lambda": np.tile(lambdas, len(gammas)),
-            "mean_squared_error": errors.ravel(),
-        }
+        gamma, penalty = keep_best(self, gammas, lambdas, errors, "mean_squared_error")
         group, within = unit / gamma, unit / penalty
         solution = finish(absorb(problem.moments, problem.tree, problem.random, group), within)
         variance = max(solution.squares / max(problem.freedom, 1.0), np.finfo(float).tiny)
         return Variances(variance, variance * group, variance * within), solution, None
 
     def _folds(self, rows: Rows) -> list[np.ndarray]:
-        """Return the rows that each fold holds out; together they are all rows, once."""
+        """Return the held-out rows of each fold."""
         from sklearn.model_selection import KFold, check_cv
 
         count = len(rows.features)
@@ -104,20 +94,34 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
         return held_out(splitter, rows)
 
 
+def candidates(model: Any, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the penalties to try and, per random column with this scale, its variance times the penalty."""
+    gammas = _penalties("gammas", model.gammas)
+    lambdas = _penalties("lambdas", model.lambdas) if model.within_ is not None else np.array([np.inf])
+    return gammas, lambdas, scale**2 if model.covariance == "isotropic" else np.ones(len(scale))
+
+
+def keep_best(
+    model: Any, gammas: np.ndarray, lambdas: np.ndarray, errors: np.ndarray, name: str
+) -> tuple[float, float]:
+    """Store the errors `[gammas, lambdas]` and the best pair of penalties, and return that pair."""
+    best = np.unravel_index(int(np.argmin(errors)), errors.shape)
+    gamma, penalty = float(gammas[best[0]]), float(lambdas[best[1]])
+    model.gamma_, model.lambda_ = gamma, penalty if model.within_ is not None else None
+    pairs = {"gamma": np.repeat(gammas, len(lambdas)), "lambda": np.tile(lambdas, len(gammas))}
+    model.cv_results_ = pairs | {name: errors.ravel()}
+    return gamma, penalty
+
+
 def held_out(splitter: Any, rows: Rows) -> list[np.ndarray]:
-    """Return the rows that each fold of a splitter holds out; together they must be all rows, once."""
-    # scikit-learn warns where a splitter that ignores groups is given some.
+    """Return the held-out rows of each fold; together they must be all rows, each once."""
+    # scikit-learn warns if a splitter that ignores groups is given some.
     routing = getattr(splitter, "get_metadata_routing", None)
     groups = rows.group if routing is None or "groups" in routing().split.requests else None
-    folds = [held for _, held in splitter.split(rows.features, rows.target, groups)]
+    folds = [fold for _, fold in splitter.split(rows.features, rows.target, groups)]
     if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(len(rows.features))):
         raise InvalidData("cv: every row must be held out once; use a splitter such as KFold or GroupKFold")
     return folds
-
-
-def _response(rows: Rows) -> np.ndarray:
-    assert rows.target is not None
-    return rows.target if rows.offset is None else rows.target - rows.offset
 
 
 def _penalties(name: str, values: Sequence[float]) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Logistic regression with a model for every group, each borrowing strength from its district and from all.
 
-The objective is (2.3) of "Personalized Federated Learning with Multiple Known Clusters" with the logistic loss,
-gamma = 1 / group variance and lambda = 1 / variance between districts, minimised to the last digit by Newton's method
-with the blocks of the linear model (`newton.py`). Variances are given, or estimated by maximising Laplace's
+The objective is (2.3) of Lyu, Hanzely and Kolar 2022 with the logistic loss, gamma = 1 / variance between groups and
+lambda = 1 / variance between districts, minimised to machine precision by Newton's method with the blocks of the linear
+model (`newton.py`). Variances are given, or estimated by maximising Laplace's
 approximation of the likelihood (`laplace.py`); or penalties are cross-validated (`logistic_cv.py`).
 """
 
@@ -36,23 +36,22 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts).
         random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"].
         covariance: "diagonal": each coefficient has its own variance at each level, so that a feature's unit does not
-            matter; "isotropic": one variance a level for all coefficients.
+            matter; "isotropic": one variance per level for all coefficients.
         fit_intercept: whether there is an intercept.
         group_variance: variance of the log-odds' coefficients between the groups of a district: a number, one for each
             random coefficient, or a mapping from their names; None: estimated by Laplace's approximation.
         within_variance: variance between districts, likewise.
-        likelihood: what estimates maximise: "restricted", in which the global coefficients are integrated over as in
-            REML, or "marginal", in which they are maximised over as by lme4's glmer with nAGQ = 1.
+        likelihood: which likelihood is maximised: "restricted", with the global coefficients integrated out as in REML,
+            or "marginal", maximised over them as by lme4's glmer with nAGQ = 1.
         offset: column of X that is added to the log-odds, such as those of another model's out-of-fold prediction;
             None: the array `offset` of `fit` (none there: none).
-        federated: keep the ledger of a fit from the groups' messages alone, which is how all fits are made. First a
-            group sends X'X; then loss, gradient and information, p(p+1)/2 + p + 1 numbers a Newton step for p
-            coefficients; at last, with its coefficients, whether they separate it.
+        federated: keep a ledger of the groups' messages, from which all fits are computed. First a group sends X'X;
+            then loss, gradient and information, p(p+1)/2 + p + 1 numbers per Newton step for p coefficients; finally,
+            whether its coefficients separate it.
 
-    `clients` and `clusters` are accepted in place of the arrays `groups` and `within`. Groups that their own
-    coefficients separate perfectly (also those of one class) and a global part that separates all rows get a finite
-    answer and a `SeparationWarning`; in the latter case a weak normal prior (standard deviation 10 in units of a
-    feature's root mean square) holds the global coefficients.
+    Groups that their own coefficients separate perfectly (also those of one class) and global coefficients that
+    separate all rows get a finite answer and a `SeparationWarning`; in the latter case a weak normal prior (standard
+    deviation 10 in units of a feature's root mean square) bounds the global coefficients.
 
     Attributes:
         classes_: the two labels; probabilities and log-odds are those of the second.
@@ -61,9 +60,9 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         within_coef_, within_intercept_: the same for districts, or None.
         global_coef_, global_intercept_: beta; `global_covariance_` is its covariance, given the variances.
         variance_components_: "group" and "within" as mappings from the names of coefficients.
-        separated_: labels of the groups that the coefficients that vary separate perfectly.
-        log_likelihood_: the approximate one that was maximised; None where all variances were given.
-        statistics_: the groups' last messages: information (upper triangle) and gradient, at the answer.
+        separated_: labels of the groups that the random coefficients separate perfectly.
+        log_likelihood_: the approximate likelihood at its maximum; None where all variances were given.
+        statistics_: the groups' last messages: information (upper triangle) and gradient, at the solution.
         ledger_: with `federated`, rounds and bytes; otherwise None.
 
     Example:
@@ -98,18 +97,7 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         self.offset = offset
         self.federated = federated
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> "HierarchicalLogisticRegression":
-        """Fit to rows X [n, features] and labels y [n]; the rest are arrays of n, or columns of X by name."""
-        rows = self._read_classes(X, y, groups, within, offset, clients, clusters)
+    def _fit(self, rows: Rows) -> None:
         random = self._random_columns()
         self._check_covariance()
         if self.likelihood not in ("restricted", "marginal"):
@@ -129,8 +117,7 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         )
         fit = self._estimate(problem, scale, rows)
         self._keep(fit, data, scale)
-        self._warn(fit, data)
-        return self
+        self._warn(fit)
 
     def summary(self, level: float = 0.95) -> Summary:
         """Return global coefficients with standard errors and intervals, variances, and intraclass correlations.
@@ -141,9 +128,9 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         return summarise(self, level)
 
     def plot_shrinkage(self, coefficient: str | None = None) -> Any:
-        """Return a Plotly figure: each group's own estimate of a coefficient against the one it got here.
+        """Return a Plotly figure: each group's own estimate of a coefficient against the shrunk one.
 
-        A group's own estimate is one Newton step without the penalty, from its last message; groups that are separated
+        A group's own estimate is one Newton step without the penalty, from its last message; separated groups
         have none.
         """
         from coterie.estimators.plot import plot_shrinkage
@@ -152,7 +139,7 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         return plot_shrinkage(self, coefficient)
 
     def _estimate(self, problem: Problem, scale: np.ndarray, rows: Rows) -> Fit:
-        """Return variances and the mode at them; what chooses them otherwise looks at the rows, too."""
+        """Return variances and the mode at them; cross-validation also needs the rows."""
         return laplace(problem)
 
     def _scale(self, rows: Rows) -> np.ndarray:
@@ -172,13 +159,13 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         return Bernoulli(features, rows.target, position[rows.group], groups, self.fit_intercept, rows.offset)
 
     def _keep(self, fit: Fit, data: Bernoulli, scale: np.ndarray) -> None:
-        """Store what was learned, in the features' own units."""
+        """Store the results, in the features' own units."""
         solution, order, size = fit.mode.solution, fit.penalty.tree.order, len(scale)
         theta = np.empty_like(solution.theta)
         theta[:, order] = solution.theta
         column = scale[:, None]
         self._set_coefficients((theta / column).T, (solution.within / column).T, solution.beta / scale)
-        # Given beta, as under the marginal likelihood, the solution has no covariance of it: so solve for it, too.
+        # Under the marginal likelihood beta is given, and the solution has no covariance of it: solve for beta, too.
         joint = fit.penalty.solve(fit.mode.answer.quadratic())
         self.global_covariance_ = joint.covariance / np.outer(scale, scale)
         names = np.array(self._coefficient_names(), dtype=object)[solution.random]
@@ -199,24 +186,24 @@ class HierarchicalLogisticRegression(Hierarchical, GroupedClassifier):
         self.statistics_ = np.concatenate([information[np.triu_indices(size)], gradient]).T.copy()
         self.ledger_ = data.traffic.ledger() if self.federated else None
 
-    def _warn(self, fit: Fit, data: Bernoulli) -> None:
-        """Say where only a penalty makes the answer finite."""
+    def _warn(self, fit: Fit) -> None:
+        """Warn where the solution is finite only because of a penalty."""
         if fit.weak:
             warnings.warn(
                 "X: the features separate the two classes, so the global coefficients have no finite maximum; a weak "
                 "penalty holds them (leave features out, or add rows)",
                 SeparationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if len(self.separated_) and len(self.groups_) > 1:
             largest = max([0.0, *fit.penalty.group, *fit.penalty.within])
-            wild = largest > LARGEST**2 and fit.log_likelihood is not None
+            unbounded = largest > LARGEST**2 and fit.log_likelihood is not None
+            advice = ", and the rows do not bound a variance: give group_variance and within_variance"
             warnings.warn(
                 f"groups: {len(self.separated_):,} of {len(self.groups_):,} groups are perfectly separated or of one "
-                "class; only the variances make their coefficients finite"
-                + (", and the rows do not bound a variance: give group_variance and within_variance" if wild else ""),
+                "class; only the variances make their coefficients finite" + (advice if unbounded else ""),
                 SeparationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _alone(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a hierarchy of classifiers must beat: a logistic regression in every group alone, and one for all.
+"""Baselines of the hierarchical classifier: a logistic regression in every group alone, and one for all.
 
 Both run Newton's method for all units at once, each with its own step length; no Python loop runs over the groups.
 """
@@ -21,10 +21,10 @@ _STEPS = 200
 _HALVINGS = 30
 _CONVERGED = 1e-14  # squared Newton decrement of a unit
 _RANK = 1e-12  # eigenvalues below this share of the largest are directions that the rows do not determine
-_UNBOUNDED = 1e7  # a variance of a coefficient beyond this: the likelihood does not hold it back
+_UNBOUNDED = 1e7  # a coefficient with a larger variance than this is not bounded by the likelihood
 
 
-class _Baseline(GroupedClassifier, abc.ABC):
+class _Baseline(GroupedClassifier):
     def __init__(
         self,
         groups: Any = None,
@@ -39,26 +39,14 @@ class _Baseline(GroupedClassifier, abc.ABC):
         self.fit_intercept = fit_intercept
         self.offset = offset
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        within: Any = None,
-        offset: Any = None,
-        clients: Any = None,
-        clusters: Any = None,
-    ) -> "_Baseline":
-        """Fit to rows X [n, features] and labels y [n]; the rest are arrays of n, or columns of X by name."""
-        rows = self._read_classes(X, y, groups, within, offset, clients, clusters)
+    def _fit(self, rows: Rows) -> None:
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise InvalidData(f"penalty: must be 0 or more, not {self.penalty}")
         self._fit_rows(rows, np.sqrt(np.mean(rows.design**2, axis=0)))
-        return self
 
     @abc.abstractmethod
     def _fit_rows(self, rows: Rows, scale: np.ndarray) -> None:
-        """Set the coefficients."""
+        """Set the coefficients; columns are divided by their scale first."""
 
     def _regress(self, rows: Rows, unit: np.ndarray, units: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients [units, p] of a regression in each unit, and which units are separated."""
@@ -75,14 +63,14 @@ class _Baseline(GroupedClassifier, abc.ABC):
 class LocalLogisticRegression(_Baseline):
     """Logistic regression in every group alone, with a small ridge, as a group may be of one class or separated.
 
-    A group that is new gets the regression of its district, or of all.
+    A new group gets the regression of its district, or of all.
 
     Args:
         penalty: the ridge, on all coefficients (also the intercept) in units of the features' root mean square:
-            sum of losses + penalty / 2 |theta_i|^2. A group that 0 leaves without a finite answer gets 0.01.
+            sum of losses + penalty / 2 |theta_i|^2. With 0, a group without a finite solution gets 0.01.
         groups, within, fit_intercept, offset: as in `HierarchicalLogisticRegression`.
 
-    `separated_` has the labels of the groups that are perfectly separated; there is one warning for all of them.
+    `separated_` has the labels of the perfectly separated groups; there is one warning for all of them.
     """
 
     def __init__(
@@ -108,7 +96,7 @@ class LocalLogisticRegression(_Baseline):
                 f"groups: {len(self.separated_):,} of {len(self.groups_):,} groups are perfectly separated or of one "
                 "class; only the penalty makes their coefficients finite",
                 SeparationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
@@ -128,15 +116,15 @@ class PooledLogisticRegression(_Baseline):
             warnings.warn(
                 "X: the features separate the two classes; only a penalty makes the coefficients finite",
                 SeparationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
 def ridge_logistic(data: Bernoulli, penalty: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients [p, units] of a logistic regression in every unit with its ridge [units].
 
-    Also, which units have no finite answer without a ridge and got none. With a ridge of 0 a unit whose rows do not
-    determine its coefficients gets those of smallest norm.
+    Also returns which units had no ridge and have no finite solution without one. With a ridge of 0 a unit whose rows
+    do not determine its coefficients gets those of smallest norm.
     """
     answer = data.at(np.zeros((data.size, data.groups)))
     value = _value(answer, penalty)
@@ -162,7 +150,7 @@ def ridge_logistic(data: Bernoulli, penalty: np.ndarray) -> tuple[np.ndarray, np
         answer, value = trial, new
     rank = np.linalg.matrix_rank(np.moveaxis(data.bound(), 2, 0), rtol=_RANK, hermitian=True)
     values = np.linalg.eigvalsh(_information(answer, penalty))
-    smallest = values[np.arange(data.groups), data.size - rank]  # of those that the features determine
+    smallest = values[np.arange(data.groups), data.size - rank]  # of the directions that the features determine
     return answer.theta + _newton(answer, penalty)[0], (penalty == 0.0) & (active | (smallest < 1.0 / _UNBOUNDED))
 
 

@@ -1,4 +1,4 @@
-"""The penalties of the hierarchical logistic model by cross-validation, as P3 chooses lambda and gamma."""
+"""Cross-validated penalties of the hierarchical logistic model, as Lyu, Hanzely and Kolar 2022 choose them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,19 +10,19 @@ from coterie.estimators.base import Rows
 from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.laplace import Fit, Problem
-from coterie.estimators.linear_cv import GRID, _penalties, held_out
+from coterie.estimators.linear_cv import GRID, candidates, held_out, keep_best
 from coterie.estimators.logistic import HierarchicalLogisticRegression
-from coterie.estimators.newton import WEAK, Penalty, settle
+from coterie.estimators.newton import WEAK, Penalty, find_bounded_mode
 
 __all__ = ["HierarchicalLogisticRegressionCV"]
 
 
 class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
-    """`HierarchicalLogisticRegression` with penalties from cross-validation in place of variances.
+    """`HierarchicalLogisticRegression` with penalties from cross-validation instead of variances.
 
     Minimises sum of losses + gamma / 2 |theta_i - w_j|^2 + lambda / 2 |w_j - wbar|^2 for the pair of penalties with the
-    smallest log-loss on rows held out. In each fold a path runs from strong penalties to weak ones, and every pair
-    begins where the one before it ended.
+    smallest log-loss on held-out rows. In each fold a path runs from strong penalties to weak ones, and every pair
+    starts from the solution of the one before it.
 
     Args:
         gammas: penalties between a group and its district to try.
@@ -30,12 +30,12 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         cv: number of folds, stratified by class, or a scikit-learn splitter (which gets the groups).
         groups, within, random, fit_intercept, offset: as in `HierarchicalLogisticRegression`.
         covariance: "diagonal": penalties act on features divided by their root mean square, so that units do not
-            matter; "isotropic": on the features as they are, which is P3's model.
+            matter; "isotropic": on the features as they are, which is the model of the paper.
         random_state: seed of the folds, where `cv` is a number.
 
     Attributes:
         gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
-        cv_results_: "gamma", "lambda" and "log_loss", a number for each pair.
+        cv_results_: "gamma", "lambda" and "log_loss", one number per pair.
         Otherwise as `HierarchicalLogisticRegression`; `variance_components_` are 1 / gamma and 1 / lambda.
     """
 
@@ -59,27 +59,17 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         self.random_state = random_state
 
     def _estimate(self, problem: Problem, scale: np.ndarray, rows: Rows) -> Fit:
-        """Try all pairs of penalties on rows held out, and find the mode with the best."""
-        gammas = _penalties("gammas", self.gammas)
-        lambdas = _penalties("lambdas", self.lambdas) if self.within_ is not None else np.array([np.inf])
-        # Variances per unit of 1 / penalty, of columns that were divided by their scale.
-        unit = scale[problem.random] ** 2 if self.covariance == "isotropic" else np.ones(len(problem.random))
+        """Try all pairs of penalties on held-out rows, and find the mode with the best pair."""
+        gammas, lambdas, unit = candidates(self, scale[problem.random])
         losses = np.zeros((len(gammas), len(lambdas)))
-        for held in self._folds(rows):
-            kept = np.setdiff1d(np.arange(len(rows.features)), held)
-            train, test = (self._data(_part(rows, some), problem.tree, scale) for some in (kept, held))
+        for fold in self._folds(rows):
+            others = np.setdiff1d(np.arange(len(rows.features)), fold)
+            train, test = (self._data(_part(rows, some), problem.tree, scale) for some in (others, fold))
             losses += self._path(train, test, problem, unit, gammas, lambdas)
         losses /= len(rows.features)
-        best = np.unravel_index(int(np.argmin(losses)), losses.shape)
-        gamma, penalty = float(gammas[best[0]]), float(lambdas[best[1]])
-        self.gamma_, self.lambda_ = gamma, penalty if self.within_ is not None else None
-        self.cv_results_ = {
-            "gamma": np.repeat(gammas, len(lambdas)),
-            "lambda": np.tile(lambdas, len(gammas)),
-            "log_loss": losses.ravel(),
-        }
+        gamma, penalty = keep_best(self, gammas, lambdas, losses, "log_loss")
         chosen = Penalty(problem.tree, problem.random, unit / gamma, unit / penalty)
-        mode, weak = settle(problem.data, chosen)
+        mode, weak = find_bounded_mode(problem.data, chosen)
         return Fit(mode, replace(chosen, ridge=WEAK) if weak else chosen, None, weak)
 
     def _path(
@@ -91,22 +81,22 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         gammas: np.ndarray,
         lambdas: np.ndarray,
     ) -> np.ndarray:
-        """Return the loss of the rows held out at every pair of penalties."""
+        """Return the loss of the held-out rows at every pair of penalties."""
         losses = np.zeros((len(gammas), len(lambdas)))
         nearby: Answer | None = None
         ridge = 0.0
         for a in reversed(range(len(gammas))):
-            # There and back: neighbours on the path differ in one penalty by one step.
-            turn = range(len(lambdas)) if (len(gammas) - a) % 2 == 0 else reversed(range(len(lambdas)))
-            for b in turn:
+            # Alternate the direction, so that neighbours on the path differ in one penalty by one step.
+            order = range(len(lambdas)) if (len(gammas) - a) % 2 == 0 else reversed(range(len(lambdas)))
+            for b in order:
                 penalty = Penalty(problem.tree, problem.random, unit / gammas[a], unit / lambdas[b], ridge)
-                mode, weak = settle(train, penalty, nearby)
+                mode, weak = find_bounded_mode(train, penalty, nearby)
                 ridge, nearby = WEAK if weak else ridge, mode.answer
                 losses[a, b] = test.loss(mode.solution.theta)
         return losses
 
     def _folds(self, rows: Rows) -> list[np.ndarray]:
-        """Return the rows that each fold holds out; together they are all rows, once."""
+        """Return the held-out rows of each fold."""
         from sklearn.model_selection import StratifiedKFold, check_cv
 
         assert rows.target is not None

@@ -2,8 +2,8 @@
 
 `moments[a, b, i]` is the sum over the rows of group i of z_a z_b, where z is the design (the intercept first, if there
 is one) followed by the response. The group is the last axis, so that every operation on all groups runs along memory.
-A group's message is the part of it that a linear model needs: X'X and X'y, which are p(p+1)/2 + p numbers. Where a
-variance is estimated, y'y and, without an intercept (where X'X does not hold it), the number of rows join them.
+A group's message is the part of it that a linear model needs: X'X and X'y, which are p(p+1)/2 + p numbers. If a
+variance is estimated, also y'y and, without an intercept (X'X has it otherwise), the number of rows.
 """
 
 import numpy as np
@@ -67,7 +67,7 @@ def pack(moments: np.ndarray, counts: np.ndarray, estimated: bool, intercept: bo
 
 
 def unpack(messages: np.ndarray, width: int, estimated: bool, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return moments and the groups' numbers of rows from their messages; what was not sent is zero."""
+    """Return moments and the groups' numbers of rows from their messages; numbers that were not sent are zero."""
     triangle = width * (width + 1) // 2
     moments = np.zeros((width + 1, width + 1, len(messages)))
     upper, lower = np.triu_indices(width)

@@ -5,7 +5,7 @@
 over beta, v_j and u_i with theta_i = beta + v_j + u_i, G and W the diagonal variances of groups and districts; a
 variance may be zero. A Newton step is the linear model's solution (`blocks.py`) for the weighted moments of the groups,
 so it costs one message of every group and time linear in their number. Steps are halved until the objective falls
-enough; should that fail, a step is taken with the bound X'X / 4 on the information, which always descends.
+enough; if that fails, a step uses the bound X'X / 4 on the information, which always descends.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import InvalidData
 
-__all__ = ["WEAK", "Mode", "Penalty", "find_mode", "settle"]
+__all__ = ["WEAK", "Mode", "Penalty", "find_bounded_mode", "find_mode"]
 
 WEAK = 1e-2  # precision of the prior on beta (in units of a feature's root mean square) where nothing else bounds it
 _STEPS = 200
 _HALVINGS = 30
 _CONVERGED = 1e-20  # squared Newton decrement: the last step is about 1e-10 standard errors
-_UNBOUNDED = 1e7  # a variance of beta beyond this: the likelihood does not hold it back
+_UNBOUNDED = 1e7  # beta with a larger variance than this is not bounded by the likelihood
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """What holds coefficients together: variances [random] of both levels, and the prior's precision on beta."""
+    """The penalty on coefficients: variances [random] of both levels, and the precision of the prior on beta."""
 
     tree: Tree
     random: np.ndarray
@@ -83,20 +83,20 @@ class Mode:
 
     @property
     def unbounded(self) -> bool:
-        """Whether beta grows without end: the features separate the classes."""
+        """Whether beta grows without bound: the features separate the classes."""
         spread = max([1.0, *self.solution.groups.ratio, *self.solution.districts.ratio])
         return not self.converged or float(np.linalg.eigvalsh(self.solution.covariance)[-1]) > _UNBOUNDED * spread
 
 
 def find_mode(data: Bernoulli, penalty: Penalty, start: Answer | None = None, beta: np.ndarray | None = None) -> Mode:
-    """Return the minimum, from what the groups said elsewhere if given; beta is found, too, unless it is given."""
+    """Return the minimum, searched from the groups' messages elsewhere if given; over beta, too, unless it is given."""
     units = (len(penalty.random), len(penalty.tree.starts)), (len(penalty.random), data.groups)
     point = Point(data.start() if beta is None else beta, np.zeros(units[0]), np.zeros(units[1]))
     if start is not None:
         point = Point.of(penalty.solve(start.quadratic(), beta))
     answer = data.at(point.theta(penalty))
     value = _value(answer, point, penalty)
-    if start is not None and not value <= data.null_loss():  # worse than knowing nothing: begin there
+    if start is not None and not value <= data.null_loss():  # worse than the default start: begin there
         return find_mode(data, penalty, None, beta)
     solution = penalty.solve(answer.quadratic(), beta)
     for _ in range(_STEPS):
@@ -107,14 +107,14 @@ def find_mode(data: Bernoulli, penalty: Penalty, start: Answer | None = None, be
         if moved is None:
             slow = penalty.solve(answer.quadratic(data.bound()), beta)
             moved = _search(data, penalty, point, answer, value, slow, _fall(answer, point, slow, penalty))
-        if moved is None:  # the objective is as low as its rounding can tell
+        if moved is None:  # the objective is minimal up to rounding
             return Mode(solution, answer, value, decrement < 1e-6 * max(1.0, abs(value)))
         point, answer, value = moved
         solution = penalty.solve(answer.quadratic(), beta)
     return Mode(solution, answer, value, False)
 
 
-def settle(data: Bernoulli, penalty: Penalty, start: Answer | None = None) -> tuple[Mode, bool]:
+def find_bounded_mode(data: Bernoulli, penalty: Penalty, start: Answer | None = None) -> tuple[Mode, bool]:
     """Return the minimum and whether beta was unbounded, in which case it got the weak prior."""
     with contextlib.suppress(InvalidData):  # weights so small that beta is not determined
         mode = find_mode(data, penalty, start)
@@ -129,23 +129,23 @@ def _value(answer: Answer, point: Point, penalty: Penalty) -> float:
 
 
 def _fall(answer: Answer, point: Point, solution: Solution, penalty: Penalty) -> float:
-    """Return how fast the objective falls on the way to a solution; for Newton's this is the squared decrement."""
+    """Return the slope of descent towards a solution; for Newton's this is the squared decrement."""
     goal = Point.of(solution)
-    way = Point(goal.beta - point.beta, goal.within - point.within, goal.group - point.group)
-    return float(np.sum(answer.gradient * way.theta(penalty))) - point.product(way, penalty)
+    direction = Point(goal.beta - point.beta, goal.within - point.within, goal.group - point.group)
+    return float(np.sum(answer.gradient * direction.theta(penalty))) - point.product(direction, penalty)
 
 
 def _search(
     data: Bernoulli, penalty: Penalty, point: Point, answer: Answer, value: float, solution: Solution, fall: float
 ) -> tuple[Point, Answer, float] | None:
-    """Return the first point on the way to the solution, halving, where the objective has fallen enough; or None."""
+    """Halve the step towards the solution until the objective has fallen enough; None if it never does."""
     rounding = 8.0 * np.finfo(float).eps * max(1.0, abs(value))
     step, goal = 1.0, Point.of(solution)
     for _ in range(_HALVINGS):
         trial = point.toward(goal, step)
-        found = data.at(trial.theta(penalty))
-        new = _value(found, trial, penalty)
+        trial_answer = data.at(trial.theta(penalty))
+        new = _value(trial_answer, trial, penalty)
         if new <= value - 1e-4 * step * fall + rounding:
-            return trial, found, new
+            return trial, trial_answer, new
         step /= 2.0
     return None

@@ -1,4 +1,4 @@
-"""The picture of borrowing strength: what each group would say alone, and what it says with the others."""
+"""The plot of shrinkage: each group's estimate from its own rows, and its estimate in the hierarchy."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ __all__ = ["local_estimates", "plot_shrinkage"]
 
 
 def local_estimates(model: "HierarchicalLinearRegression") -> np.ndarray:
-    """Return what each group's rows alone say about its random coefficients [groups, random], the others held global.
+    """Return each group's random coefficients [groups, random] from its rows alone, with the other ones fixed.
 
-    A group that does not determine them has NaN.
+    A group whose rows do not determine them has NaN.
     """
     random = model._random_columns()
     size = len(model._table[-1])
@@ -31,7 +31,7 @@ def local_estimates(model: "HierarchicalLinearRegression") -> np.ndarray:
 
 
 def plot_shrinkage(model: "HierarchicalLinearRegression", coefficient: str | None = None) -> Any:
-    """Return a Plotly figure of one random coefficient: a line from each group's own estimate to the one it got."""
+    """Return a Plotly figure of one random coefficient: a line from each group's own estimate to the shrunk one."""
     try:
         import plotly.graph_objects as go
     except ImportError as error:

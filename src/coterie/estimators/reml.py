@@ -5,10 +5,9 @@ Minus twice the restricted log-likelihood is, up to a constant,
     log det V + log det X' V^-1 X + (n - p) log s2 + y' P y / s2
 
 and each evaluation, with its gradient, is one pass over the groups (`blocks.py`). The free parameters are standard
-deviations relative to the residual one, as in lme4, so that a variance of zero is found as easily as any other; the
-residual variance is profiled out unless another variance is fixed, which makes it one more parameter, log s2. The
-search (`search.py`) runs, where there are many groups, on a few thousand of them first: from there, the whole needs
-only a few steps.
+deviations relative to the residual one, as in lme4, so that a variance of zero is as easy to reach as any other; the
+residual variance is profiled out unless another variance is fixed, which makes it one more parameter, log s2. With many
+groups the search (`search.py`) runs on a few thousand of them first, and then needs only a few steps with all.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from coterie.estimators.search import search
 
 __all__ = ["Problem", "Variances", "restricted_likelihood"]
 
-_FEW = 4000  # groups the search begins with
+_FEW = 4000  # groups that the first search uses
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,10 @@ class Variances:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is known: the moments and the variances that were given (None: to be estimated).
+    """The moments and the given variances (None: to be estimated).
 
-    `scale` [random] makes one parameter a level out of the isotropic model: the standard deviations are its multiples.
-    None is the diagonal model, with a parameter for each coefficient.
+    `scale` [random] is for the isotropic model, with one parameter per level: the standard deviations are its
+    multiples. None is the diagonal model, with one parameter per coefficient.
     """
 
     moments: np.ndarray  # [p + 1, p + 1, groups], in the tree's order
@@ -108,7 +107,7 @@ def _from_few(criterion: "_Criterion", start: np.ndarray) -> np.ndarray:
 
 
 def _varies_with_rows(problem: Problem) -> bool:
-    """Whether a coefficient of a column of ones is random: only then is its variance the residual one's twin."""
+    """Whether a coefficient of a column of ones is random: only then it is confounded with the residual one."""
     return bool((problem.moments[problem.random, problem.random] == problem.counts).all(axis=-1).any())
 
 
@@ -140,7 +139,7 @@ class _Criterion:
         return max(squares / self.problem.freedom, self.floor)
 
     def at(self, parameters: np.ndarray) -> tuple[Variances, Solution, float]:
-        """Return variances, solution and criterion; the last ones are kept, as a search asks for them again."""
+        """Return variances, solution and criterion; the last ones are cached, since a search asks for them again."""
         if self._solved is not None and self._solved[0] == parameters.tobytes():
             return self._solved[1]
         problem = self.problem
@@ -150,12 +149,12 @@ class _Criterion:
         if variance is None:
             variance = max(solution.squares / problem.freedom, self.floor)
         value = solution.log_determinant + problem.freedom * np.log(variance) + solution.squares / variance
-        found = Variances(variance, variance * group, variance * within), solution, float(value)
-        self._solved = parameters.tobytes(), found
-        return found
+        solved = Variances(variance, variance * group, variance * within), solution, float(value)
+        self._solved = parameters.tobytes(), solved
+        return solved
 
     def __call__(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the criterion and its gradient; keeps the information about the parameters and the ratios' slopes."""
+        """Return the criterion and its gradient; stores the information about the parameters and the ratios' slopes."""
         if self._last is not None and self._last[0] == parameters.tobytes():
             return self._last[1], self._last[2]
         variances, solution, value = self.at(parameters)

@@ -11,16 +11,16 @@ PASSES: tuple[float, ...] = (
     1e-1,
     1e-5,
 )  # tolerance of the gradient, in units of the information: first roughly, then finely
-_LARGEST = 1e4  # a relative standard deviation beyond this is one that the data do not bound
+_LARGEST = 1e4  # the data do not bound a relative standard deviation that exceeds this
 _SMALL = 1e-3  # one below this may be zero
-_AWAY = 0.05  # and this is where one that was zero begins
+_AWAY = 0.05  # initial value of one that was zero
 
 
 class Criterion(Protocol):
-    """What is minimised. Its first `deviations` parameters are standard deviations, in whose sign it is even."""
+    """A function to minimise. Its first `deviations` parameters are standard deviations, in whose sign it is even."""
 
     deviations: int
-    information: np.ndarray  # [parameters] about the second derivative, where the criterion was last evaluated
+    information: np.ndarray  # [parameters] approximate second derivative, where the criterion was last evaluated
     slopes: np.ndarray  # [at least deviations] the derivatives by the squares of standard deviations there
 
     def __call__(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
@@ -31,12 +31,13 @@ class Criterion(Protocol):
 def search(criterion: Criterion, start: np.ndarray, passes: tuple[float, ...] = PASSES) -> np.ndarray:
     """Return the parameters at the minimum; each pass works in better units than the one before it.
 
-    A negative standard deviation means its size, so that the search needs no bound. With one, a step that ends on it
-    would stay there: the gradient by a standard deviation of zero is zero, even if the criterion falls from there.
+    The sign of a standard deviation is ignored, so that the search needs no bound. With a bound at zero, a step that
+    ends on it would stay there: the gradient by a standard deviation of zero is zero, even if the criterion falls from
+    there.
     """
     if not len(start):
         return start
-    # A start of zero (of a search with fewer groups) would never be left, for the same reason.
+    # A start at zero (from a search with fewer groups) would never be left, for the same reason.
     parameters = start.copy()
     parameters[: criterion.deviations] = np.maximum(np.abs(start[: criterion.deviations]), _AWAY)
     for tolerance in passes:
@@ -45,8 +46,8 @@ def search(criterion: Criterion, start: np.ndarray, passes: tuple[float, ...] = 
         unit = 1.0 / np.sqrt(np.maximum(criterion.information, floor))
 
         def scaled(x: np.ndarray, unit: np.ndarray = unit, zero: float = value) -> tuple[float, np.ndarray]:
-            found, gradient = criterion(x * unit)
-            return found - zero, gradient * unit
+            value, gradient = criterion(x * unit)
+            return value - zero, gradient * unit
 
         options = {"gtol": tolerance, "ftol": 0.0, "maxiter": 300}
         parameters = minimize(scaled, parameters / unit, jac=True, method="L-BFGS-B", options=options).x * unit
@@ -56,7 +57,7 @@ def search(criterion: Criterion, start: np.ndarray, passes: tuple[float, ...] = 
 
 
 def _at_zero(criterion: Criterion, parameters: np.ndarray) -> np.ndarray:
-    """Set standard deviations that are as good as zero to it, where the criterion rises from there."""
+    """Set standard deviations that are nearly zero to zero, if the criterion does not rise."""
     value, _ = criterion(parameters)
     deviations, candidate = criterion.deviations, parameters.copy()
     zero = (parameters[:deviations] < _SMALL) & (criterion.slopes[:deviations] > 0)

@@ -1,4 +1,4 @@
-"""What a statistician reads first: coefficients with standard errors, variances, and how alike a group's rows are."""
+"""The summary of a fit: coefficients with standard errors, variances, and intraclass correlations."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ def summarise(model: "HierarchicalLinearRegression", level: float) -> Summary:
     variances = pd.DataFrame(rows, columns=["level", "coefficient", "variance"])
     variances["standard deviation"] = np.sqrt(variances["variance"])
     group, within = (components.get(name, {}).get(INTERCEPT, 0.0) for name in ("group", "within"))
-    # Log-odds have no residual of their own; logistic noise, which makes classes of them, has the variance pi^2 / 3.
+    # Log-odds have no residual variance; logistic noise has the variance pi^2 / 3.
     total = group + within + (np.pi**2 / 3.0 if residual is None else residual)
     shares = {"group": (group + within) / total} if INTERCEPT in components["group"] else {}
     if shares and model.within_ is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.numerics.components import connected_components, lowest_members
 
 if TYPE_CHECKING:
     from coterie.experiment.result import Result
@@ -19,16 +20,9 @@ __all__ = ["clusters_of", "has_path", "path_of", "path_words"]
 
 def clusters_of(table: dict[str, np.ndarray]) -> np.ndarray:
     """Return each client's cluster `[K]`, named by its lowest client, from the weights by slot."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     neighbours = np.asarray(table["neighbours"])
-    clients = len(neighbours)
     one, slot = np.nonzero((np.asarray(table["weights"]) > 0) & np.asarray(table["present"], bool))
-    joined = coo_array((np.ones(len(one)), (one, neighbours[one, slot])), shape=(clients, clients))
-    part = connected_components(joined, directed=False)[1]
-    _, lowest = np.unique(part, return_index=True)
-    return lowest[part]
+    return lowest_members(connected_components(one, neighbours[one, slot], len(neighbours)))
 
 
 def has_path(result: "Result") -> bool:

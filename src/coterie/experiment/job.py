@@ -19,7 +19,7 @@ from coterie.experiment.folder import fingerprint
 from coterie.graphs.graph import Graph, require_connected
 from coterie.graphs.measured import MeasuredGraph
 from coterie.graphs.mixing import laplacian, lazy_metropolis, metropolis, stabilised
-from coterie.graphs.topologies import Auto
+from coterie.graphs.topologies import MethodDefault
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
@@ -161,7 +161,7 @@ def measure_graph(method: Method, part: Any, federation: Federation, task: Task)
 
 def _suited(method: Method, part: Any) -> Any:
     """Return the spec of a graph; "auto" is what suits the method."""
-    if not isinstance(part.spec, Auto):
+    if not isinstance(part.spec, MethodDefault):
         return part.spec
     return registry.load("graphs", method.default_graph)()
 

@@ -1,1 +1,1 @@
-"""Who may hear whom: graphs, topologies, mixing weights, networks measured from data."""
+"""Who may hear whom: graphs, named topologies, mixing weights, networks computed from data."""

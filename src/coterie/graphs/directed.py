@@ -1,8 +1,8 @@
-"""Directed networks whose links come and go, and what they do on average.
+"""Directed networks whose links come and go, and their mean weights.
 
-Terashita and Hara 2023 (P1): every ordered pair of clients has its own probability, and every link is drawn
-anew in every step. A sender divides by the number of clients it reaches, so that the weights P it deals out are random;
-their mean E[P] has a closed form, and so has w*, the mean share of the total that ends up with each client.
+Terashita and Hara 2023: every ordered pair of clients has its own probability, and every link is drawn anew in every
+step. A sender divides by the number of clients it reaches, so that the weights P it sends with are random; their mean
+E[P] has a closed form, and so has w*, the mean share of the total that ends up with each client.
 No JAX here.
 """
 
@@ -19,7 +19,7 @@ from coterie.spec import param, spec
 
 __all__ = ["Expected", "RandomDirected", "TimeVarying", "expected_weights", "perron", "weights_of_links"]
 
-MOST_NODES = 256  # of a quadrature that is exact with one node for two listeners, and to rounding beyond that
+MOST_NODES = 256  # of the quadrature: exact with one node per two listeners, and to rounding beyond that
 
 
 @spec
@@ -29,9 +29,9 @@ class RandomDirected:
     The pairs are those of `base`; a file gives other probabilities than uniform ones. Only methods that push run on it.
     """
 
-    low: float = param(0.4, "the least probability of a link", above=0, at_most=1)
+    low: float = param(0.4, "the smallest probability of a link", above=0, at_most=1)
     high: float = param(0.8, "the largest probability of a link", above=0, at_most=1)
-    base: str = param("complete", "the graph that says between whom there are links, by name")
+    base: str = param("complete", "name of the graph whose edges may be links")
     path: str = param("", "a .npy or .npz file with the probabilities instead, [i, j] that client i hears client j")
 
     def __post_init__(self) -> None:
@@ -47,19 +47,19 @@ class RandomDirected:
         base = _base(self.base).build(clients, seed)
         if not base.certain:
             raise CoterieError(f"base must be a graph with certain links, such as complete or ring, not {self.base}")
-        # A stream of its own: the base may have drawn from the seed, too.
+        # Its own random stream: the base may have drawn from the seed, too.
         chance = np.random.default_rng([seed, 1]).uniform(self.low, self.high, base.present.shape)
         return dataclasses.replace(base, probability=chance)
 
 
 @spec
 class TimeVarying:
-    """A network that changes as you say: step t has the links of matrix t, and after the last comes the first again."""
+    """A network that changes in a given sequence: step t has the links of matrix t; after the last comes the first."""
 
     path: str = param(help="a .npy or .npz file, [steps, clients, clients], non-zero where client i hears client j")
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the network; the seed plays no part."""
+        """Build the network; the seed is not used."""
         return _fits(Graph.from_schedule(_read(self.path)), self.path, clients)
 
 
@@ -77,13 +77,13 @@ def _base(name: str) -> Any:
 def _read(path: str) -> np.ndarray:
     """Read the array of a .npy file, or the only one of a .npz file."""
     try:
-        found = np.load(Path(path), allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            if len(found.files) != 1:
-                raise CoterieError(f"path: {path} must hold one array, not {len(found.files)}")
-            return found[found.files[0]]
+        content = np.load(Path(path), allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            if len(content.files) != 1:
+                raise CoterieError(f"path: {path} must hold one array, not {len(content.files)}")
+            return content[content.files[0]]
     except OSError as error:
         raise CoterieError(f"path: {path} cannot be read ({error.strerror or error})") from error
     except (ValueError, EOFError, KeyError) as error:
@@ -96,16 +96,16 @@ def _fits(graph: Graph, path: str, clients: int) -> Graph:
     return graph
 
 
-# -- what a network does on average ----------------------------------------------------------------------------------
+# -- mean weights ----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expected:
-    """E[P]: what a client gets of what each neighbour holds, and of its own, in a mean step.
+    """E[P]: the mean weight of each neighbour's value, and of the client's own, in a step.
 
     Attributes:
         slots: `[K, D]`, the weight from each neighbour to the client.
-        own: `[K]`, what the client keeps.
+        own: `[K]`, the share that the client keeps.
         graph: whose slots these are.
     """
 
@@ -119,27 +119,27 @@ class Expected:
 
 
 def expected_weights(graph: Graph) -> Expected:
-    """Return the mean of the weights with which senders split what they hold, exactly.
+    """Return the mean of the weights with which senders split their value, exactly.
 
-    Client j reaches S others beside i with a Poisson-binomial law, and deals out 1 / (2 + S) if it reaches i:
+    Client j reaches S clients other than i; S has a Poisson-binomial law, and i gets 1 / (2 + S) if it is reached, too:
     E p_{j->i} = q_{j->i} E[1 / (2 + S)], E p_{j->j} = E[1 / (1 + S)]. Since 1 / (1 + s) is the
     integral of t^s over [0, 1], and E[t^S] the product of (1 - q + q t) over the others, both are integrals of
-    polynomials, which Gauss quadrature gives exactly: no enumeration, O(listeners^2) a client.
+    polynomials, which Gauss quadrature gives exactly: no enumeration, O(listeners^2) per client.
 
     For a schedule it is the mean over its steps; for certain links 1 / (1 + listeners).
     """
-    (listeners, listening), seat = graph.listeners, _seats(graph)
+    (listeners, listening), slot = graph.listeners, graph.listener_slots
     if graph.schedule is not None:
-        live = graph.schedule[:, listeners, seat] & listening
+        live = graph.schedule[:, listeners, slot] & listening
         sent, own = (part.mean(0) for part in weights_of_links(live))
     else:
-        chance = np.where(listening, 1.0 if graph.probability is None else graph.probability[listeners, seat], 0.0)
+        chance = np.where(listening, 1.0 if graph.probability is None else graph.probability[listeners, slot], 0.0)
         sent, own = _poisson_binomial(chance)
     return Expected(np.where(graph.present, sent[graph.neighbours, graph.back], 0.0), own, graph)
 
 
 def weights_of_links(live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what senders deal out over the links `[..., K, L]` of a step: to each listener, and to themselves."""
+    """Return the senders' weights over the links `[..., K, L]` of a step: for each listener, and for themselves."""
     own = 1.0 / (1.0 + live.sum(-1))
     return live * own[..., None], own
 
@@ -151,33 +151,25 @@ def _poisson_binomial(chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     nodes, weights = (nodes + 1) / 2, weights / 2  # on [0, 1]
     sent, own = np.zeros(chance.shape), np.zeros(len(chance))
     for j, q in enumerate(chance):
-        factors = 1 - q + q * nodes[:, None]  # [nodes, L], all above zero: nodes lie inside
+        factors = 1 - q + q * nodes[:, None]  # [nodes, L], all above zero: nodes lie inside (0, 1)
         product = weights * factors.prod(1)
         own[j] = product.sum()
         sent[j] = q * ((product * nodes) @ (1 / factors))  # without the listener's own factor
     return sent, own
 
 
-def _seats(graph: Graph) -> np.ndarray:
-    """Return in which of its slots each listener hears a client: `[K, L]`, the inverse of `graph.back`."""
-    seat = np.zeros(graph.listeners[0].shape, np.int64)
-    rows, slots = np.nonzero(graph.present)
-    seat[graph.neighbours[rows, slots], graph.back[rows, slots]] = slots
-    return seat
-
-
 def perron(matrix: np.ndarray) -> np.ndarray:
     """Return w*, the share of each client in the long run: matrix w* = w*, with entries that sum to K.
 
-    `matrix [K, K]` has columns that sum to one. A client that the others cannot reach ends with nothing, and one that
-    cannot reach them with everything: such a network is refused.
+    `matrix [K, K]` has columns that sum to one. A network that is not strongly connected is refused: a client that the
+    others cannot reach would end with nothing, and one that cannot reach them with everything.
     """
     matrix = np.asarray(matrix, float)
     clients = len(matrix)
     if matrix.shape != (clients, clients) or np.any(matrix < 0) or np.abs(matrix.sum(0) - 1).max() > 1e-6:
         raise CoterieError("the matrix must be square and not negative, with columns that sum to one")
     system = np.vstack([matrix - np.eye(clients), np.ones((1, clients))])
-    found, _, rank, _ = np.linalg.lstsq(system, np.append(np.zeros(clients), clients), rcond=1e-12)
-    if rank < clients or found.min() <= 1e-12:
+    share, _, rank, _ = np.linalg.lstsq(system, np.append(np.zeros(clients), clients), rcond=1e-12)
+    if rank < clients or share.min() <= 1e-12:
         raise CoterieError("the network is not strongly connected: some client's messages never reach all others")
-    return found
+    return share

@@ -1,27 +1,22 @@
-"""Who may talk to whom: a table of slots, so that everything a graph needs costs O(edges), never O(clients^2).
+"""Who may talk to whom: a table of slots, so that every operation on a graph costs O(edges), never O(clients^2).
 
-A client's neighbours sit in slots in id order. `topologies.py` builds the named graphs, `mixing.py` gives them weights.
+A client's neighbours are in slots in id order. `topologies.py` builds the named graphs, `mixing.py` gives them weights.
 No JAX here: tables are NumPy arrays, built once before anything is compiled.
 """
 
 import dataclasses
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.graphs.links import checked_probability, checked_schedule, square_matrices
+from coterie.numerics.components import connected_components
 
-__all__ = ["Graph", "require_connected"]
+__all__ = ["Graph", "require_connected", "slot_of"]
 
-LARGEST_TABLE = 2**30  # entries: 5 GiB; a star of 100,000 clients would ask for ten times as much
-
-
-class _Transpose(NamedTuple):
-    order: np.ndarray  # the edges (in row order of `neighbours`) sorted by who is heard
-    rows: np.ndarray  # who is heard
-    columns: np.ndarray  # who hears
+LARGEST_TABLE = 2**30  # entries: 5 GiB; a star of 100,000 clients would need ten times as much
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,11 +26,11 @@ class Graph:
     Attributes:
         neighbours: `[K, D]` int32, in id order; an unused slot holds i itself.
         present: `[K, D]` bool, false for an unused slot.
-        probability: `[K, D]` in (0, 1]: with it a message from each slot is sent in a step, drawn anew in every step;
+        probability: `[K, D]` in (0, 1]: the chance that a message arrives from each slot, drawn anew in every step;
             None where links are certain. Methods that push (`sgp`, `pdbo-mtl`) run on such networks.
-        schedule: `[T, K, D]` bool, the links of step t, t + T, ...: a network that changes as the user says.
-        strength: `[K, D]` above 0: how strongly alike clients are tied, for methods that tie (`network-lasso`); None
-            ties all alike. Mixing has weights of its own.
+        schedule: `[T, K, D]` bool, the links of steps t, t + T, ...: a network that changes as the user says.
+        strength: `[K, D]` above 0: how strongly two clients are tied, for methods that tie (`network-lasso`); None ties
+            all equally. Mixing has its own weights.
     """
 
     neighbours: np.ndarray
@@ -60,7 +55,7 @@ class Graph:
         rows, slots = np.nonzero(present)
         if np.any(np.diff(rows * len(neighbours) + neighbours[rows, slots]) <= 0):
             raise CoterieError("neighbours must be in id order, each at most once")
-        neighbours.flags.writeable = present.flags.writeable = False  # the cached transpose relies on them
+        neighbours.flags.writeable = present.flags.writeable = False  # cached properties rely on them
         object.__setattr__(self, "neighbours", neighbours)
         object.__setattr__(self, "present", present)
         if self.probability is not None and self.schedule is not None:
@@ -76,14 +71,15 @@ class Graph:
             object.__setattr__(self, "strength", strength)
 
     @classmethod
-    def from_edges(cls, hearing: Any, heard: Any, clients: int) -> "Graph":
-        """Build the graph in which `hearing[e]` hears `heard[e]`; repeated edges count once, self loops not at all."""
-        hearing, heard = np.asarray(hearing, np.int64), np.asarray(heard, np.int64)
-        if hearing.size and (min(hearing.min(), heard.min()) < 0 or max(hearing.max(), heard.max()) >= clients):
+    def from_edges(cls, receivers: Any, senders: Any, clients: int) -> "Graph":
+        """Build the graph in which `receivers[e]` hears `senders[e]`; repeated edges count once, self loops never."""
+        receivers, senders = np.asarray(receivers, np.int64), np.asarray(senders, np.int64)
+        ends = np.concatenate([receivers, senders])
+        if ends.size and (ends.min() < 0 or ends.max() >= clients):
             raise CoterieError(f"an edge names a client that does not exist; ids are 0..{clients - 1}")
         _refuse_huge(clients, 0)
-        other = hearing != heard
-        keys = np.sort(hearing[other] * clients + heard[other])
+        other = receivers != senders
+        keys = np.sort(receivers[other] * clients + senders[other])
         rows, columns = np.divmod(keys[np.diff(keys, prepend=-1) > 0], clients)  # np.unique hashes: ten times slower
         return cls(*_table(rows, columns, clients))
 
@@ -105,7 +101,7 @@ class Graph:
 
     @classmethod
     def from_probabilities(cls, matrix: Any) -> "Graph":
-        """Build a random directed network: `matrix[i, j]` is the chance that client i hears client j in a step."""
+        """Build a random directed network: `matrix[i, j]` is the probability that client i hears client j in a step."""
         chance = square_matrices(matrix, 2, "probabilities")
         graph = cls.from_adjacency(chance)
         return dataclasses.replace(graph, probability=np.take_along_axis(chance, graph.neighbours, 1))
@@ -129,7 +125,7 @@ class Graph:
 
     @classmethod
     def complete(cls, clients: int) -> "Graph":
-        """Build the graph in which everyone hears everyone: the only one whose table is `[K, K - 1]` by nature."""
+        """Build the graph in which everyone hears everyone: its table is `[K, K - 1]`."""
         _refuse_huge(clients, clients - 1)
         others = np.arange(clients - 1, dtype=np.int32)
         table = others + (others >= np.arange(clients, dtype=np.int32)[:, None])
@@ -137,11 +133,12 @@ class Graph:
 
     @classmethod
     def empty(cls, clients: int) -> "Graph":
-        """Build the graph without edges, with no slots at all: what methods with a hub need."""
+        """Build the graph without edges, which has no slots: for methods with a hub."""
         return cls.from_edges([], [], clients)
 
     def keep(self, kept: np.ndarray) -> tuple["Graph", np.ndarray]:
-        """Drop the slots where `kept [K, D]` is false; returns the smaller graph and which old slot each one was."""
+        """Drop the slots where `kept [K, D]` is false; return the smaller graph and the old slot of each of its
+        slots."""
         if not self.certain:
             raise CoterieError("a network with random or scheduled links keeps all of them; use one with certain links")
         kept = np.asarray(kept) & self.present
@@ -156,7 +153,7 @@ class Graph:
 
     @property
     def certain(self) -> bool:
-        """Whether every link is there in every step."""
+        """Whether every link works in every step."""
         return self.probability is None and self.schedule is None
 
     @cached_property
@@ -165,46 +162,42 @@ class Graph:
         return self.present.sum(1)
 
     def edges(self) -> int:
-        """Count the directed edges: the messages of a round in which everyone sends to all who hear it."""
+        """Count the directed edges: the messages of a round in which every client sends to all its listeners."""
         return int(self.present.sum())
 
     @cached_property
     def listeners(self) -> tuple[np.ndarray, np.ndarray]:
-        """Who hears each client, in id order: the transpose, `[K, D']` int32 and whether the slot is used."""
-        flipped = self._transpose
-        return _table(flipped.rows, flipped.columns, self.clients)
+        """The clients that hear each client, in id order: `[K, L]` int32, and `[K, L]` bool, whether a slot is used."""
+        transpose = self.to_adjacency().T.tocsr()  # linear in the edges, unlike a sort
+        rows = np.repeat(np.arange(self.clients), np.diff(transpose.indptr))
+        return _table(rows, transpose.indices, self.clients)
 
     @cached_property
     def back(self) -> np.ndarray:
-        """`back[i, k]`: the slot of i in the listener table of its neighbour `neighbours[i, k]` (0 if unused)."""
-        flipped, (rows, slots) = self._transpose, np.nonzero(self.present)
-        back = np.zeros(self.present.shape, np.int32)
-        back[rows[flipped.order], slots[flipped.order]] = _positions(flipped.rows, self.clients)
-        return back
+        """`back[i, k]`: the slot of i in the listener table of its neighbour `neighbours[i, k]` (-1 if unused)."""
+        return slot_of(*self.listeners, self.neighbours, np.arange(self.clients)[:, None])
+
+    @cached_property
+    def listener_slots(self) -> np.ndarray:
+        """`listener_slots[i, l]`: the slot in which the listener `listeners[i, l]` hears i (-1 if unused)."""
+        return slot_of(self.neighbours, self.present, self.listeners[0], np.arange(self.clients)[:, None])
 
     @cached_property
     def symmetric(self) -> bool:
-        """Whether everyone is heard by exactly those it hears."""
-        rows, slots = np.nonzero(self.present)
-        flipped = self._transpose
-        return np.array_equal(flipped.rows, rows) and np.array_equal(flipped.columns, self.neighbours[rows, slots])
+        """Whether every client is heard by exactly those it hears."""
+        adjacency = self.to_adjacency()
+        return (adjacency != adjacency.T).nnz == 0
 
     @cached_property
     def components(self) -> int:
         """The number of (strongly) connected components."""
-        from scipy.sparse.csgraph import connected_components
-
-        return int(connected_components(self.to_adjacency(), directed=True, connection="strong")[0])
+        rows, slots = np.nonzero(self.present)
+        return int(connected_components(rows, self.neighbours[rows, slots], self.clients, strong=True).max()) + 1
 
     @property
     def connected(self) -> bool:
-        """Whether everyone's messages reach everyone else, over however many rounds."""
+        """Whether every client's messages reach every other client, over however many rounds."""
         return self.components == 1
-
-    @property
-    def row_weights(self) -> np.ndarray:
-        """The plain average with oneself: 1 / (1 + degree) for each present slot, the rest one's own; `[K, D]`."""
-        return self.present / (1.0 + self.degree)[:, None]
 
     def to_adjacency(self) -> Any:
         """Return a SciPy sparse matrix that is true at `[i, j]` where client i hears client j."""
@@ -226,7 +219,7 @@ class Graph:
         return graph
 
     def to_sparse(self, values: np.ndarray) -> Any:
-        """Return a SciPy sparse matrix `[K, K]` of one value an edge, the edges in the order of the table."""
+        """Return a SciPy sparse matrix `[K, K]` with one value per edge, the edges in the order of the table."""
         import scipy.sparse
 
         starts = np.concatenate([[0], np.cumsum(self.degree)])
@@ -234,26 +227,27 @@ class Graph:
             (values, self.neighbours[self.present], starts), shape=(self.clients, self.clients)
         )
 
-    @cached_property
-    def _transpose(self) -> _Transpose:
-        flipped = self.to_sparse(np.arange(self.edges())).T.tocsr()  # linear in the edges, unlike a sort
-        rows = np.repeat(np.arange(self.clients), np.diff(flipped.indptr))
-        return _Transpose(flipped.data, rows, flipped.indices)
 
-
-def _positions(rows: np.ndarray, clients: int) -> np.ndarray:
-    """Number the edges of each row from 0; `rows` is sorted."""
-    count = np.bincount(rows, minlength=clients)
-    return np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+def slot_of(table: np.ndarray, present: np.ndarray, owner: np.ndarray, guest: np.ndarray) -> np.ndarray:
+    """Return in which slot of `owner`'s row of a table `guest` is, for arrays of both; -1 where it is in none."""
+    clients = len(table)
+    rows, slots = np.nonzero(present)
+    keys = rows * clients + table[rows, slots]  # sorted, since rows list ids in order
+    wanted = owner * np.int64(clients) + guest
+    if len(keys) == 0:
+        return np.full(wanted.shape, -1, np.int32)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, slots[place], -1).astype(np.int32)
 
 
 def _table(rows: np.ndarray, columns: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
     """Turn edges sorted by row, then column, into a table padded with the row's own id, and its mask."""
-    width = int(np.bincount(rows, minlength=clients).max())
+    count = np.bincount(rows, minlength=clients)
+    width = int(count.max())
     _refuse_huge(clients, width)
     table = np.repeat(np.arange(clients, dtype=np.int32)[:, None], width, axis=1)
     present = np.zeros((clients, width), bool)
-    positions = _positions(rows, clients)
+    positions = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)  # from 0 in each row
     table[rows, positions], present[rows, positions] = columns, True
     return table, present
 
@@ -277,7 +271,7 @@ def _in_order(nodes: list) -> list:
 
 
 def require_connected(graph: Graph, method: str) -> None:
-    """Refuse a graph whose clients cannot all hear of each other, for a method that needs them to."""
+    """Refuse a graph that is not connected, for a method that needs a connected one."""
     if graph.connected:
         return
     if graph.edges() == 0:
@@ -285,8 +279,8 @@ def require_connected(graph: Graph, method: str) -> None:
             f"{method} needs a connected graph, but this one has no edges; choose one, such as graph = ring"
         )
     strongly = "" if graph.symmetric else "strongly "
-    unheard = np.flatnonzero(~graph.listeners[1].any(1))
-    example = "" if strongly == "" or unheard.size == 0 else f" (client {unheard[0]} is never heard)"
+    silent = np.flatnonzero(~graph.listeners[1].any(1))
+    example = "" if strongly == "" or silent.size == 0 else f" (client {silent[0]} is never heard)"
     raise CoterieError(
         f"{method} needs a {strongly}connected graph, but this one falls into {graph.components} components{example}; "
         "join them with more edges, or choose another graph, such as ring"

@@ -1,7 +1,4 @@
-"""What a graph says of its links, checked: with which probability they work, or in which steps.
-
-Kept apart from `graph.py`, which is about who may talk to whom at all.
-"""
+"""Checks of a graph's links: the probability with which each one works, or the steps in which it does."""
 
 from typing import Any
 
@@ -16,7 +13,7 @@ def checked_probability(values: Any, neighbours: np.ndarray, present: np.ndarray
     """Return probabilities by slot `[K, D]`, 0 in unused slots; refuse those outside (0, 1]."""
     chance = np.asarray(values, float)
     if chance.shape != present.shape:
-        raise CoterieError(f"probability {chance.shape} must have one number a slot, {present.shape}")
+        raise CoterieError(f"probability {chance.shape} must have one number per slot, {present.shape}")
     for i, k in np.argwhere(present & ~((chance > 0) & (chance <= 1)))[:1]:
         raise CoterieError(
             f"probability must lie in (0, 1] on every link, but client {i} hears client {neighbours[i, k]} with "
@@ -42,19 +39,16 @@ def checked_schedule(values: Any, neighbours: np.ndarray, present: np.ndarray) -
 
 
 def square_matrices(values: Any, axes: int, what: str) -> np.ndarray:
-    """Read finite numbers whose last two of so many axes are over clients, with zeros on the diagonal.
-
-    What a client hears from itself means nothing: it always holds what it holds.
-    """
+    """Read finite numbers with this many axes, the last two over clients; the diagonal is set to 0."""
     shape = "[clients, clients]" if axes == 2 else "[steps, clients, clients]"
     try:
-        found = np.array(values, float)
+        numbers = np.array(values, float)
     except (TypeError, ValueError) as error:
         raise CoterieError(f"{what} must be numbers {shape} ({error})") from error
-    if found.ndim != axes or found.shape[-1] != found.shape[-2] or found.size == 0:
-        raise CoterieError(f"{what} must have shape {shape}, not {found.shape}")
-    clients = np.arange(found.shape[-1])
-    found[..., clients, clients] = 0
-    if not np.isfinite(found).all():
+    if numbers.ndim != axes or numbers.shape[-1] != numbers.shape[-2] or numbers.size == 0:
+        raise CoterieError(f"{what} must have shape {shape}, not {numbers.shape}")
+    clients = np.arange(numbers.shape[-1])
+    numbers[..., clients, clients] = 0
+    if not np.isfinite(numbers).all():
         raise CoterieError(f"{what} contain NaN or infinity; use 0 where there is no link")
-    return found
+    return numbers

@@ -1,8 +1,8 @@
-"""A graph made from what clients told of their data, and what it cost to ask them.
+"""A graph computed from summaries of the clients' data, and the messages this took.
 
 Any graph spec may have `build_from(federation, seed, *, task)` instead of `build(clients, seed)`: it returns a
-`MeasuredGraph`, whose cost goes into round 0 of the ledger and which is kept in the folder of the run, so that a run
-that is resumed goes on with the graph it began with. No JAX here.
+`MeasuredGraph`, whose messages are charged to round 0 of the ledger and which is stored in the folder of the run, so
+that a resumed run continues with the same graph. No JAX here.
 """
 
 import dataclasses
@@ -24,20 +24,20 @@ def graph_of(edges: np.ndarray, clients: int, strength: np.ndarray | None = None
 
 
 def by_slot(graph: Graph, edges: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Lay values of the edges `[m]` out by slot, `[K, D]`, zero in unused slots."""
+    """Return values of the edges `[m]` by slot, `[K, D]`, zero in unused slots."""
     import scipy.sparse
 
     ends = np.concatenate([edges, edges[:, ::-1]])
     shape = (graph.clients, graph.clients)
     number = scipy.sparse.coo_array((np.tile(np.arange(len(values)), 2), (ends[:, 0], ends[:, 1])), shape).tocsr()
     number.sort_indices()
-    found = np.zeros(graph.present.shape)
-    found[graph.present] = np.asarray(values)[number.data]
-    return found
+    table = np.zeros(graph.present.shape)
+    table[graph.present] = np.asarray(values)[number.data]
+    return table
 
 
 class HubTraffic(NamedTuple):
-    """What travelled to the hub and back before the first round, by client `[K]`."""
+    """Messages and bytes to the hub and back before the first round, by client `[K]`."""
 
     up_messages: np.ndarray
     up_bytes: np.ndarray
@@ -47,14 +47,14 @@ class HubTraffic(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MeasuredGraph:
-    """A network that was made from what clients told of their data.
+    """A network that was computed from summaries of the clients' data.
 
     Attributes:
         graph: who hears whom; both ends of an edge hear each other.
         edges: `[m, 2]` int32, each undirected edge once, i < j, sorted.
-        weights: `[m]`, the weight of each edge (for the methods that weigh edges; mixing has its own weights).
-        lengths: `[m]`, how far apart the ends are.
-        sent: what it cost.
+        weights: `[m]`, the weight of each edge (for methods that weight edges; mixing has its own weights).
+        lengths: `[m]`, the distance between the two ends.
+        sent: the messages and bytes it took.
     """
 
     graph: Graph
@@ -64,17 +64,17 @@ class MeasuredGraph:
     sent: HubTraffic
 
     def by_slot(self, values: np.ndarray) -> np.ndarray:
-        """Lay values of the edges `[m]` out by slot, `[K, D]`, zero in unused slots."""
+        """Return values of the edges `[m]` by slot, `[K, D]`, zero in unused slots."""
         return by_slot(self.graph, self.edges, values)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what a file needs to hold."""
+        """Return the arrays to store in a file."""
         plain = {"edges": self.edges, "weights": self.weights, "lengths": self.lengths}
         return plain | {"clients": np.array(self.graph.clients), **self.sent._asdict()}
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> "MeasuredGraph":
-        """Make it of the arrays of a file."""
+        """Build it from the arrays of a file."""
         sent = HubTraffic(**{name: arrays[name] for name in HubTraffic._fields})
         graph = graph_of(arrays["edges"], int(arrays["clients"]), arrays["weights"])
         return cls(graph, arrays["edges"], arrays["weights"], arrays["lengths"], sent)

@@ -1,6 +1,6 @@
-"""Mixing weights for a graph, and the checks that say whether a method is stable with them.
+"""Mixing weights for a graph, and checks whether a method is stable with them.
 
-W is a weight per slot and one for the client itself. The weights are those of Xiao and Boyd 2004 (Metropolis,
+W has one weight per slot and one for the client itself. The weights are those of Xiao and Boyd 2004 (Metropolis,
 Laplacian). Stability: a mode of a primal-dual method (SPDB of Lu et al. 2022, D2) with eigenvalue w of W and
 curvature a = learning rate x curvature of the loss follows t^2 - (2w - a) t + (w - a) = 0, whose roots lie inside the
 unit circle iff w > -1/3 and a < (1 + 3w) / 2; plain gossip x <- W x only needs w > -1.
@@ -21,19 +21,18 @@ __all__ = [
     "metropolis",
     "spectrum",
     "stabilised",
-    "step_size_bound",
     "weight_matrix",
 ]
 
-Rule = Literal["gossip", "primal-dual"]  # what a method asks of W: eigenvalues above -1, or above -1/3
-Weights = tuple[np.ndarray, np.ndarray]  # one weight a slot [K, D], and one for the client itself [K]
+Rule = Literal["gossip", "primal-dual"]  # a method needs eigenvalues of W above -1, or above -1/3
+Weights = tuple[np.ndarray, np.ndarray]  # one weight per slot [K, D], and one for the client itself [K]
 
 DENSE_UP_TO = 1000  # clients; above it eigenvalues come from a Lanczos iteration on the sparse matrix
-LANCZOS_TOLERANCE = 1e-4  # a large ring's eigenvalues lie so close together that a finer one takes minutes
+LANCZOS_TOLERANCE = 1e-4  # finer takes minutes for a large ring, whose eigenvalues lie close together
 
 
 def metropolis(graph: Graph) -> Weights:
-    """Weigh every edge by 1 / (1 + the larger degree of its two ends); the rest is one's own weight."""
+    """Weight every edge by 1 / (1 + the larger degree of its two ends); the rest is the client's own weight."""
     _require_symmetric(graph)
     larger = np.maximum(graph.degree[:, None], graph.degree[graph.neighbours])
     slots = graph.present / (1.0 + larger)
@@ -105,37 +104,32 @@ def check_stable(
 
 
 def stabilised(slot_weights: np.ndarray, self_weight: np.ndarray, graph: Graph, rule: Rule) -> tuple[Weights, float]:
-    """Return weights with which a method of this rule is stable, and the smallest eigenvalue of the weights given.
+    """Return weights with which a method of this rule is stable, and the smallest eigenvalue of the given weights.
 
-    Weights that are stable come back as they are. Others are replaced by (I + W) / 2, whose eigenvalues are those of W
-    moved half-way to 1: not negative if W's are above -1, and the graph and the agreement it leads to stay the same.
+    Stable weights are returned unchanged. Others are replaced by (I + W) / 2, whose eigenvalues lie half-way between
+    those of W and 1: not negative if W's are above -1. The graph and the limit of mixing stay the same.
     """
     smallest, _ = spectrum(slot_weights, self_weight, graph)
     try:
         check_stable(slot_weights, self_weight, graph, rule)
     except CoterieError:
         lazy = slot_weights / 2, (1.0 + self_weight) / 2
-        check_stable(*lazy, graph, rule)  # weights beyond -1 cannot be saved this way
+        check_stable(*lazy, graph, rule)  # this does not help weights with an eigenvalue of -1 or less
         return lazy, smallest
     return (slot_weights, self_weight), smallest
-
-
-def step_size_bound(lambda_min: float, smoothness: float = 1.0) -> float:
-    """Return what a primal-dual method's learning rate must stay below: (1 + 3 lambda_min) / (2 smoothness)."""
-    return max(0.0, (1.0 + 3.0 * lambda_min) / (2.0 * smoothness))
 
 
 def _require_symmetric(graph: Graph) -> None:
     if not graph.symmetric:
         raise CoterieError(
-            "mixing weights need an undirected graph; add the missing directions: who hears someone must be heard by it"
+            "mixing weights need an undirected graph; add the missing directions, so that two clients hear each other"
         )
 
 
 def _eigenvalue(matrix: Any, which: Literal["SA", "LA", "LM"], disagreement: bool = False) -> float:
-    """The smallest (SA), largest (LA) or largest-in-modulus (LM) eigenvalue of a symmetric sparse matrix.
+    """Return the smallest (SA), largest (LA) or largest-in-modulus (LM) eigenvalue of a symmetric sparse matrix.
 
-    With `disagreement`, only vectors that sum to zero count: agreement, an eigenvector, is projected out.
+    With `disagreement`, only on vectors that sum to zero: the constant vector, an eigenvector, is projected out.
     """
     clients = matrix.shape[0]
     if clients <= DENSE_UP_TO:
@@ -148,5 +142,5 @@ def _eigenvalue(matrix: Any, which: Literal["SA", "LA", "LM"], disagreement: boo
     if disagreement:
         start -= start.mean()
         operator = LinearOperator(matrix.shape, lambda x: matrix @ x - x.mean(), dtype=float)
-    found = eigsh(operator, 1, which=which, v0=start, tol=LANCZOS_TOLERANCE, ncv=40, return_eigenvectors=False)
-    return float(found[0])
+    values = eigsh(operator, 1, which=which, v0=start, tol=LANCZOS_TOLERANCE, ncv=40, return_eigenvectors=False)
+    return float(values[0])

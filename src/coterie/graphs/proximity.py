@@ -1,6 +1,6 @@
-"""From summaries to a network: points, their k nearest neighbours in both directions, bridges between its parts.
+"""From summaries to a network: points, their k nearest neighbours in both directions, edges that join its components.
 
-Every distance between clients is made the Euclidean one of points. All pairs are compared in blocks of rows, so that
+Every distance between clients is a Euclidean distance of points. All pairs are compared in blocks of rows, so that
 memory grows with clients x neighbours. Ties go to the smaller id. No JAX here.
 """
 
@@ -16,17 +16,16 @@ __all__ = [
     "edge_weights",
     "log_covariance_points",
     "nearest",
-    "parts",
     "shortest_bridges",
 ]
 
-BLOCK = 2**24  # distances held at a time: 128 MiB
-RESOLUTION = 2.0**40  # of squared distances, as a part of the largest squared length: rounding stays below, so ties tie
-RIDGE = 1e-3  # added to every covariance before its logarithm, as a part of the mean variance: noise has no long logs
+BLOCK = 2**24  # distances in memory at a time: 128 MiB
+RESOLUTION = 2.0**40  # of squared distances, relative to the largest: coarser than rounding, so that ties are exact
+RIDGE = 1e-3  # added to every covariance before its logarithm, relative to the mean variance: bounds the logarithm
 EIGEN = 2**22  # entries of the covariances that are diagonalised at a time
 
 
-# -- points whose Euclidean distance is the one wanted ----------------------------------------------------------------
+# -- points whose Euclidean distance is the chosen metric ------------------------------------------------------------
 
 
 def covariance_points(packed: np.ndarray) -> np.ndarray:
@@ -39,8 +38,9 @@ def covariance_points(packed: np.ndarray) -> np.ndarray:
 def log_covariance_points(packed: np.ndarray, counts: np.ndarray, shrinkage: float) -> np.ndarray:
     """Turn covariances into points whose distance is |log S_i - log S_j|, the log-Euclidean one; `counts` are samples.
 
-    A client with few samples has a covariance without a logarithm. So S_i is shrunk towards the pooled S by as many
-    samples as `shrinkage` says, (n_i S_i + shrinkage S) / (n_i + shrinkage), plus a thousandth of its mean variance.
+    A client with few samples has a singular covariance, without a logarithm. So S_i is shrunk towards the pooled S,
+    which counts for `shrinkage` samples, (n_i S_i + shrinkage S) / (n_i + shrinkage), plus a thousandth of its mean
+    variance.
     """
     packed, counts = np.asarray(packed, np.float64), np.asarray(counts, np.float64)
     size = _side(packed.shape[1])
@@ -48,20 +48,20 @@ def log_covariance_points(packed: np.ndarray, counts: np.ndarray, shrinkage: flo
     pooled = counts @ packed / counts.sum()
     ridge = RIDGE * pooled[rows == columns].mean() * (rows == columns)
     if not ridge.any():
-        return np.zeros_like(packed)  # nobody's samples vary: all are alike
+        return np.zeros_like(packed)  # no client's samples vary: all are equal
     shrunk = (counts[:, None] * packed + shrinkage * pooled) / (counts + shrinkage)[:, None] + ridge
-    found = []
+    triangles = []
     for part in np.array_split(shrunk, min(len(shrunk), -(-len(shrunk) * size**2 // EIGEN))):
         matrices = np.zeros((len(part), size, size))
         matrices[:, columns, rows] = part  # eigh reads the lower triangle
         values, vectors = np.linalg.eigh(matrices)
         logs = (vectors * np.log(values)[:, None, :]) @ vectors.transpose(0, 2, 1)
-        found.append(logs[:, rows, columns])
-    return covariance_points(np.concatenate(found))
+        triangles.append(logs[:, rows, columns])
+    return covariance_points(np.concatenate(triangles))
 
 
 def direction_points(displacements: np.ndarray) -> np.ndarray:
-    """Scale displacements to length one: half the squared distance of two is then 1 - cosine; one of zero stays."""
+    """Scale displacements to length one: half the squared distance of two is then 1 - cosine; zero stays zero."""
     vectors = np.asarray(displacements, np.float64)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1.0)
@@ -81,39 +81,39 @@ class Points:
         vectors = np.asarray(vectors, np.float64)
         self.vectors = vectors - vectors.mean(0)
         self.squares = np.einsum("kd,kd->k", self.vectors, self.vectors)
-        self.largest = float(self.squares.max())  # 0: all clients are alike
+        self.largest = float(self.squares.max())  # 0: all clients are equal
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def blocks(self) -> list[np.ndarray]:
-        """Return the ids in blocks whose distances to everybody fit into memory."""
+        """Return the ids in blocks whose distances to all clients fit into memory."""
         size = max(1, BLOCK // len(self))
         return np.split(np.arange(len(self)), range(size, len(self), size))
 
     def ranks(self, rows: np.ndarray, columns: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return squared distances as whole numbers, `[rows, columns]`: equal ones are equal, whatever the rounding."""
+        """Return squared distances as whole numbers, `[rows, columns]`, so that rounding cannot break ties."""
         squares = self.squares[rows, None] + self.squares[columns] - 2 * self.vectors[rows] @ self.vectors[columns].T
         return np.rint(squares / (self.largest or 1.0) * RESOLUTION).astype(np.int64)
 
     def distances(self, edges: np.ndarray) -> np.ndarray:
         """Return the distance between the ends of each edge `[m, 2]`, from differences: exact where it is small."""
-        found = [
+        lengths = [
             np.linalg.norm(self.vectors[part[:, 0]] - self.vectors[part[:, 1]], axis=1)
             for part in np.array_split(edges, max(1, edges.size * self.vectors.shape[1] // BLOCK))
         ]
-        return np.concatenate(found)
+        return np.concatenate(lengths)
 
 
 def nearest(points: Points, k: int) -> np.ndarray:
-    """Return everybody's k nearest others, nearest first, `[K, k]`; of two at the same distance, the smaller id."""
-    clients, found = len(points), []
+    """Return each client's k nearest others, nearest first, `[K, k]`; of two at the same distance, the smaller id."""
+    clients, neighbours = len(points), []
     for rows in points.blocks():
-        keys = points.ranks(rows) * clients + np.arange(clients)  # no two keys of a row are equal: no tie is left
-        keys[np.arange(len(rows)), rows] = np.iinfo(np.int64).max  # nobody is its own neighbour
+        keys = points.ranks(rows) * clients + np.arange(clients)  # no two keys of a row are equal: no ties
+        keys[np.arange(len(rows)), rows] = np.iinfo(np.int64).max  # no client is its own neighbour
         chosen = np.partition(keys, k - 1, axis=1)[:, :k]
-        found.append(np.sort(chosen, axis=1) % clients)
-    return np.concatenate(found).astype(np.int32)
+        neighbours.append(np.sort(chosen, axis=1) % clients)
+    return np.concatenate(neighbours).astype(np.int32)
 
 
 def both_ways(neighbours: np.ndarray) -> np.ndarray:
@@ -123,39 +123,30 @@ def both_ways(neighbours: np.ndarray) -> np.ndarray:
     return np.unique(pairs, axis=0).astype(np.int32)
 
 
-def parts(edges: np.ndarray, clients: int) -> np.ndarray:
-    """Return in which connected part of the network each client is, numbered from 0."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    links = coo_array((np.ones(len(edges), bool), (edges[:, 0], edges[:, 1])), shape=(clients, clients))
-    return connected_components(links, directed=False)[1]
-
-
-def shortest_bridges(points: Points, part: np.ndarray) -> np.ndarray:
-    """Return the edges `[parts - 1, 2]` that join all parts, shortest in sum: their minimum spanning tree."""
+def shortest_bridges(points: Points, component: np.ndarray) -> np.ndarray:
+    """Return the edges `[components - 1, 2]` of the minimum spanning tree between components `[K]`."""
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    count, order = int(part.max()) + 1, np.argsort(part, kind="stable")
-    starts = np.searchsorted(part[order], np.arange(count))
+    count, order = int(component.max()) + 1, np.argsort(component, kind="stable")
+    starts = np.searchsorted(component[order], np.arange(count))
     gap = np.full((count, count), np.iinfo(np.int64).max)
     for rows in points.blocks():
-        np.minimum.at(gap, part[rows], np.minimum.reduceat(points.ranks(rows, order), starts, axis=1))
-    # SciPy takes 0 for "no edge", so that it is given each gap's place among all of them, counted from 1.
+        np.minimum.at(gap, component[rows], np.minimum.reduceat(points.ranks(rows, order), starts, axis=1))
+    # SciPy reads 0 as "no edge", so it gets each gap's rank among all of them, counted from 1.
     first, second = np.triu_indices(count, 1)
-    place = np.zeros((count, count))
-    place[first, second] = np.argsort(np.argsort(gap[first, second], kind="stable"), kind="stable") + 1
-    found = []
-    for one, other in zip(*minimum_spanning_tree(place).nonzero(), strict=True):
-        here, there = np.flatnonzero(part == one), np.flatnonzero(part == other)
+    rank = np.zeros((count, count))
+    rank[first, second] = np.argsort(np.argsort(gap[first, second], kind="stable"), kind="stable") + 1
+    bridges = []
+    for one, other in zip(*minimum_spanning_tree(rank).nonzero(), strict=True):
+        here, there = np.flatnonzero(component == one), np.flatnonzero(component == other)
         row, column = np.divmod(points.ranks(here, there).argmin(), len(there))
-        found.append(sorted((here[row], there[column])))
-    return np.array(found, np.int32).reshape(-1, 2)
+        bridges.append(sorted((here[row], there[column])))
+    return np.array(bridges, np.int32).reshape(-1, 2)
 
 
 def edge_weights(lengths: np.ndarray, kind: Literal["equal", "gaussian"]) -> np.ndarray:
     """Return the weight of each edge: 1, or exp(-(length / s)^2 / 2) with s the median length."""
-    middle = float(np.median(lengths)) if len(lengths) else 0.0
-    if kind == "equal" or middle == 0:
+    median = float(np.median(lengths)) if len(lengths) else 0.0
+    if kind == "equal" or median == 0:
         return np.ones(len(lengths))
-    return np.exp(-0.5 * (lengths / middle) ** 2)
+    return np.exp(-0.5 * (lengths / median) ** 2)

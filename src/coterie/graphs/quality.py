@@ -1,8 +1,8 @@
-"""How good a learned cooperation graph is, where the partition has a truth to compare it with.
+"""How good a learned cooperation graph is, where the partition has a ground truth.
 
-Truth: clients of one known group, or with one and the same label set, should cooperate (P0, Fig. 6). Three figures:
-mean L1 distance between normalised rows of weights, area under the ROC curve of the edges, and adjusted Rand index of
-the groups one reads from the weights.
+Ground truth: clients of the same known group, or with the same label set, should cooperate (Li et al. 2024, Fig. 6).
+Three figures: mean L1 distance between normalised rows of weights, area under the ROC curve of the edges, and adjusted
+Rand index of the groups that the weights imply.
 """
 
 from typing import Any
@@ -11,21 +11,21 @@ import numpy as np
 
 __all__ = ["graph_quality", "true_groups"]
 
-LARGEST = 2000  # clients up to which groups are read from the K x K weights
+LARGEST = 2000  # clients up to which groups are computed from the K x K weights
 
 
 def true_groups(groups: Any, label_counts: Any) -> np.ndarray | None:
-    """Return the group of each client: the known ones, or clients with equal label sets; None without a truth."""
+    """Return the group of each client: the known ones, or clients with equal label sets; None without a ground
+    truth."""
     if groups is not None:
-        found = np.unique(np.asarray(groups), return_inverse=True)[1]
+        group = np.unique(np.asarray(groups), return_inverse=True)[1]
     else:
         counts = np.asarray(label_counts)
         if counts.ndim != 2 or counts.size == 0:
             return None
-        found = np.unique(counts > 0, axis=0, return_inverse=True)[1]
-    found = found.reshape(-1)
-    count = len(np.unique(found))
-    return found if 1 < count < len(found) else None
+        group = np.unique(counts > 0, axis=0, return_inverse=True)[1]
+    group = group.reshape(-1)
+    return group if 1 < len(np.unique(group)) < len(group) else None
 
 
 def graph_quality(table: dict[str, np.ndarray], groups: np.ndarray) -> dict[str, float]:
@@ -34,38 +34,38 @@ def graph_quality(table: dict[str, np.ndarray], groups: np.ndarray) -> dict[str,
     weights = np.where(present, table["weights"], 0.0)
     clients = len(groups)
     same = (groups[neighbours] == groups[:, None]) & present
-    found = {"graph_l1": _distance(weights, same, groups)}
+    figures = {"graph_l1": _distance(weights, same, groups)}
     if clients > LARGEST:
-        return found
+        return figures
     matrix = np.zeros((clients, clients))
     np.add.at(matrix, (np.arange(clients)[:, None], neighbours), weights)
     truth = groups[:, None] == groups[None, :]
     pairs = ~np.eye(clients, dtype=bool)
     from sklearn.metrics import adjusted_rand_score, roc_auc_score
 
-    # Rows are comparable only after scaling: a cautious client that keeps much for itself ranks its neighbours alike.
+    # Rows are comparable only after scaling: clients differ in how much weight they keep for themselves.
     scaled = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-12)
-    found["graph_auroc"] = float(roc_auc_score(truth[pairs], scaled[pairs]))
-    found["graph_ari"] = float(adjusted_rand_score(groups, _read_groups(scaled, len(np.unique(groups)))))
-    return found
+    figures["graph_auroc"] = float(roc_auc_score(truth[pairs], scaled[pairs]))
+    figures["graph_ari"] = float(adjusted_rand_score(groups, _read_groups(scaled, len(np.unique(groups)))))
+    return figures
 
 
 def _distance(weights: np.ndarray, same: np.ndarray, groups: np.ndarray) -> float:
-    """Mean over clients of |w_i - truth_i|_1, rows scaled to one; true neighbours that were dropped count as missed."""
+    """Return the mean over clients of |w_i - truth_i|_1, rows scaled to one; dropped true neighbours are missed."""
     sizes = np.bincount(groups)[groups] - 1
-    lonely = sizes == 0
+    alone = sizes == 0
     scaled = weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
     share = 1.0 / np.maximum(sizes, 1)
     inside = np.abs(scaled - same * share[:, None]).sum(1)
     missed = (sizes - same.sum(1)) * share
-    return float((inside + missed)[~lonely].mean())
+    return float((inside + missed)[~alone].mean())
 
 
 def _read_groups(weights: np.ndarray, count: int) -> np.ndarray:
-    """Read groups from the weights: average linkage on how strongly two clients weigh each other."""
+    """Cluster the clients by average linkage on how strongly two clients weight each other."""
     from sklearn.cluster import AgglomerativeClustering
 
-    bond = (weights + weights.T) / 2
-    distance = bond.max() - bond
+    affinity = (weights + weights.T) / 2
+    distance = affinity.max() - affinity
     np.fill_diagonal(distance, 0)
     return AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average").fit_predict(distance)

@@ -1,15 +1,15 @@
-"""The similarity network: clients whose data are alike become neighbours (P2, section "similarity network").
+"""The similarity network: clients with similar data become neighbours (Zhao et al., section "similarity network").
 
-The draft leaves open how alike clients are found. Here each client sends one summary of its training data to a hub,
-once, before the first round; the hub takes the distances between summaries, joins everybody with its k nearest, and
-tells each client its neighbours. Three spaces to be alike in:
+The draft leaves open how similar clients are found. Here each client sends one summary of its training data to a hub,
+once, before the first round; the hub computes the distances between summaries, joins each client with its k nearest,
+and sends it the list of its neighbours. Three spaces in which clients are compared:
 
 - data: the mean of random Fourier features of the samples; the distance is the maximum mean discrepancy (MMD).
-- features: the covariance of the samples, on a few common axes; the distance is Frobenius' or the log-Euclidean one.
-- model: a model trained alone for a little while; the distance is L2, or 1 - cosine between displacements.
+- features: the covariance of the samples, on a few common axes; the distance is Frobenius or log-Euclidean.
+- model: a model trained alone for a few epochs; the distance is L2, or 1 - cosine between displacements.
 
-Neighbour lists are one-sided, so an edge is there if one of its ends asks for it; a pair that asks for each other is
-one edge, not two (the printed edge set counts it twice). `build_from` returns the network and what it cost to get it.
+Neighbour lists are one-sided, so an edge exists if one of its ends asks for it; a pair that asks for each other is one
+edge, not two (the printed edge set counts it twice). `build_from` returns the network and the messages it took.
 """
 
 import warnings
@@ -32,31 +32,31 @@ from coterie.graphs.proximity import (
     edge_weights,
     log_covariance_points,
     nearest,
-    parts,
     shortest_bridges,
 )
+from coterie.numerics.components import connected_components
 from coterie.spec import param, spec
 
-__all__ = ["MeasuredGraph", "Similarity", "Told", "local_models"]
+__all__ = ["ClientSummaries", "MeasuredGraph", "Similarity", "local_models"]
 
-WIDTH = 0.5  # of the kernel, as a part of the median distance of samples; the usual 1 tells alike clients less well
+WIDTH = 0.5  # of the kernel, relative to the median distance of samples; the usual 1 separates clients less well
 METRICS = {"data": ("mmd",), "features": ("log-euclidean", "frobenius"), "model": ("cosine", "l2")}
 
 
-class Told(NamedTuple):
-    """All that the hub knows of the clients when it makes the network."""
+class ClientSummaries(NamedTuple):
+    """All that the hub knows about the clients when it builds the network."""
 
     summaries: np.ndarray  # [K, m] float32
-    counts: np.ndarray  # [K] int32, how many samples are behind each
+    counts: np.ndarray  # [K] int32, how many samples each was computed from
 
 
 @spec
 class Similarity:
-    """Clients whose data are alike hear each other: k nearest neighbours of small summaries, sent once.
+    """Clients with similar data hear each other: k nearest neighbours of small summaries, sent once.
 
-    What leaves a client: its summary (1,024 numbers in data space, as many as a covariance or a model has in the
-    others), the number of its samples, and for an automatic bandwidth its own median distance. Only training samples
-    are looked at. With `targets` alike means that the same inputs have the same targets; without, that the inputs are.
+    A client sends its summary (1,024 numbers in data space; a covariance or a model in the other two), the number of
+    its samples, and for an automatic bandwidth its own median distance. Only training samples are used. With `targets`,
+    clients are similar if the same inputs have the same targets; without, if their inputs are similar.
     """
 
     space: Literal["data", "features", "model"] = param("data", "what is compared: samples, covariances, local models")
@@ -84,31 +84,31 @@ class Similarity:
             raise CoterieError(f"features must be even (a cosine and a sine each), not {self.features}")
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Say that the number of clients is not enough to make this graph of."""
+        """Refuse: the number of clients is not enough to build this graph."""
         raise CoterieError("the graph similarity is made from the clients' data: it needs a federation (build_from)")
 
     def build_from(self, federation: Federation, seed: int = 0, *, task: Any = None) -> MeasuredGraph:
-        """Ask every client for its summary and make the network.
+        """Collect every client's summary and build the network.
 
         Args:
-            federation: the clients; only their training samples are looked at.
-            seed: of the random features, axes and first model, which everybody draws alike.
-            task: what each client learns, for space = "model".
+            federation: the clients; only their training samples are used.
+            seed: of the random features, axes and initial model, which are the same for all clients.
+            task: the learning task, for space = "model".
         """
         clients = len(federation)
         if clients < 2:
-            raise CoterieError("the graph similarity needs at least 2 clients: one alone is like nobody")
+            raise CoterieError("the graph similarity needs at least 2 clients")
         if self.k >= clients:
             raise CoterieError(f"graph.k must be less than the number of clients, {clients}, not {self.k}")
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below, with the client's name
-            told, up, down = self.ask(federation, seed, task)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is refused below, with the client's name
+            received, up, down = self.collect(federation, seed, task)
         fix = "lower graph.lr" if self.space == "model" else "scale its inputs down, or raise graph.bandwidth"
-        for client in np.flatnonzero(~np.isfinite(told.summaries).all(1))[:1]:
+        for client in np.flatnonzero(~np.isfinite(received.summaries).all(1))[:1]:
             raise CoterieError(f"the summary of client {federation.names[client]!r} contains NaN or infinity; {fix}")
-        edges, lengths = self.connect_alike(told)
+        edges, lengths = self.connect_nearest(received)
         weights = edge_weights(lengths, self.edge_weights)
         graph = graph_of(edges, clients, weights)
-        # The last answer: each client's neighbours, and the weights of their edges where these differ.
+        # The hub's last message: each client's neighbours, and the weights of their edges where these differ.
         kinds = [np.int32] + ([np.float32] if self.edge_weights == "gaussian" else [])
         lists = [frame_bytes([np.zeros(degree, kind) for kind in kinds]) for degree in graph.degree]
         sent = HubTraffic(
@@ -121,81 +121,81 @@ class Similarity:
 
     # -- at the clients -----------------------------------------------------------------------------------------
 
-    def ask(self, federation: Federation, seed: int = 0, task: Any = None) -> tuple[Told, list, list]:
-        """Let every client compute its summary; returns what the hub is told, and one client's frames up and down."""
+    def collect(self, federation: Federation, seed: int = 0, task: Any = None) -> tuple[ClientSummaries, list, list]:
+        """Compute every client's summary; return what the hub receives, and one client's frames up and down."""
         counts = np.asarray(federation.train.count, np.int32)
         empty = np.flatnonzero(counts == 0)
         if empty.size:
-            raise CoterieError(f"client {federation.names[empty[0]]!r} has no training sample, so it is like nobody")
+            raise CoterieError(f"client {federation.names[empty[0]]!r} has no training sample, so it has no summary")
         up: list[list[np.ndarray]] = []
         down: list[list[np.ndarray]] = []
         if self.space == "model":
-            told = Told(local_models(federation, task, seed, self.lr, self.batch_size, self.epochs), counts)
+            vectors = local_models(federation, task, seed, self.lr, self.batch_size, self.epochs)
         else:
-            widths, own = self._widths(federation)
-            if own.size:  # a first message each way, to agree on the width of the kernel
-                up.append([own[0]])
-                down.append([own[0]])
-            told = Told(self._summaries(federation, seed, *widths), counts)
-        return told, [*up, [told.summaries[0], told.counts[:1]]], down
+            widths, medians = self._widths(federation)
+            if medians.size:  # a first message each way, to agree on the width of the kernel
+                up.append([medians[0]])
+                down.append([medians[0]])
+            vectors = self._summaries(federation, seed, *widths)
+        return ClientSummaries(vectors, counts), [*up, [vectors[0], counts[:1]]], down
 
     def _widths(self, federation: Federation) -> tuple[tuple[float, float], np.ndarray]:
-        """Return the widths in inputs and targets, and what each client told for it, `[K, 0]`, `[K, 1]` or `[K, 2]`."""
+        """Return the widths in inputs and targets, and the medians that clients send, `[K, 0]` to `[K, 2]`."""
         widths = {"bandwidth": self.bandwidth, "target_bandwidth": self.target_bandwidth or 1.0}
-        asked = [] if self.bandwidth else [("bandwidth", "inputs")]
+        needed = [] if self.bandwidth else [("bandwidth", "inputs")]
         if self.targets and federation.kind == "regression" and self.target_bandwidth == 0:
-            asked.append(("target_bandwidth", "targets"))
-        clients = summaries.own_training_data(federation, self.targets) if asked else ()
-        medians = [[summaries.own_scale(getattr(own, what)) for _, what in asked] for own in clients]
-        told = np.array(medians, np.float32).reshape(len(federation), len(asked))
-        for (name, what), own in zip(asked, told.T, strict=True):
-            if not own.any():
+            needed.append(("target_bandwidth", "targets"))
+        clients = summaries.training_samples(federation, self.targets) if needed else ()
+        rows = [[summaries.median_distance(getattr(own, what)) for _, what in needed] for own in clients]
+        medians = np.array(rows, np.float32).reshape(len(federation), len(needed))
+        for (name, what), median in zip(needed, medians.T, strict=True):
+            if not median.any():
                 raise CoterieError(f"graph.{name}: no client has two different {what} to take it from; give a number")
-            mean = own[own > 0].mean(dtype=np.float64)  # who has no two different ones told 0, and does not count
+            mean = median[median > 0].mean(dtype=np.float64)  # a client without two different samples sends 0
             widths[name] = WIDTH * float(np.float32(mean))
-        return (widths["bandwidth"], widths["target_bandwidth"]), told
+        return (widths["bandwidth"], widths["target_bandwidth"]), medians
 
     def _summaries(self, federation: Federation, seed: int, width: float, target_width: float) -> np.ndarray:
-        clients = summaries.own_training_data(federation, self.targets)
+        clients = summaries.training_samples(federation, self.targets)
         inputs = federation.classes if federation.kind == "next-character" else int(np.prod(federation.sample_shape))
         if self.space == "features":
-            units = (width / WIDTH, target_width / WIDTH)  # a typical distance is 1, as that of two labels is
+            units = (width / WIDTH, target_width / WIDTH)  # a typical distance is 1, as between two labels
             axes = summaries.draw_axes(seed, self.components, inputs, *units)
             return np.stack([summaries.covariance(own, axes, federation.classes) for own in clients])
         kinds = {"classification": {"labels": federation.classes}, "regression": {"outputs": _outputs(federation)}}
         known: dict[str, int] = kinds.get(federation.kind, {}) if self.targets else {}
-        waves = summaries.draw_waves(seed, self.features, inputs, width, target_scale=target_width, **known)
-        return np.stack([summaries.embedding(own, waves) for own in clients])
+        features = summaries.draw_features(seed, self.features, inputs, width, target_scale=target_width, **known)
+        return np.stack([summaries.embedding(own, features) for own in clients])
 
     # -- at the hub ---------------------------------------------------------------------------------------------
 
-    def connect_alike(self, told: Told) -> tuple[np.ndarray, np.ndarray]:
-        """Make the edges `[m, 2]` and their lengths `[m]` of what the clients told, and of nothing else."""
+    def connect_nearest(self, received: ClientSummaries) -> tuple[np.ndarray, np.ndarray]:
+        """Return the edges `[m, 2]` and their lengths `[m]`, from the received summaries alone."""
         metric = METRICS[self.space][0] if self.metric == "auto" else self.metric
         if metric == "log-euclidean":
-            vectors = log_covariance_points(*told, self.shrinkage)
+            vectors = log_covariance_points(*received, self.shrinkage)
         elif metric == "frobenius":
-            vectors = covariance_points(told.summaries)
+            vectors = covariance_points(received.summaries)
         elif metric == "cosine":
-            vectors = direction_points(told.summaries)
+            vectors = direction_points(received.summaries)
         else:
-            vectors = told.summaries
+            vectors = received.summaries
         points = Points(vectors)
         if points.largest == 0:
             raise CoterieError(
-                f"graph similarity: all {len(points)} clients have the same summary, so that nobody is nearer than "
+                f"graph similarity: all {len(points)} clients have the same summary, so that none is nearer than "
                 "another; choose another graph, such as ring"
             )
         edges = both_ways(nearest(points, self.k))
-        part = parts(edges, len(points))
-        count = int(part.max()) + 1
+        component = connected_components(edges[:, 0], edges[:, 1], len(points))
+        count = int(component.max()) + 1
         if count > 1:
             what = f"the similarity network of {len(points)} clients with k = {self.k} falls into {count} parts"
             if not self.connect:
                 raise CoterieError(
                     f"{what}; raise graph.k, or set graph.connect = true, which joins them by their shortest edges"
                 )
-            edges = np.unique(np.concatenate([edges, shortest_bridges(points, part)]), axis=0)
+            edges = np.unique(np.concatenate([edges, shortest_bridges(points, component)]), axis=0)
             warnings.warn(
                 f"{what}: the {count - 1} shortest edges between them were added; a larger graph.k may need none",
                 CoterieWarning,
@@ -210,7 +210,7 @@ def _outputs(federation: Federation) -> int:
 
 
 def local_models(federation: Federation, task: Any, seed: int, lr: float, batch_size: int, epochs: int) -> np.ndarray:
-    """Train every client alone from one common model; returns how far the parts that may travel moved, `[K, d]`."""
+    """Train every client alone from the same model; return the displacement of the shared parameters, `[K, d]`."""
     if task is None:
         raise CoterieError(
             "graph.space = 'model' compares local models, so that it needs a model: give build_from a task"
@@ -229,11 +229,11 @@ def local_models(federation: Federation, task: Any, seed: int, lr: float, batch_
         trained = sgd.train(task, start, data, jax.random.fold_in(train_key, number)).variables.params
         return jax.tree.map(lambda a, b: a - b, task.shared(trained), task.shared(start.params))
 
-    # One client after another on a CPU, all at once on an accelerator: the faster way there.
+    # One client after another on a CPU, all at once on an accelerator: the faster of the two there.
     one_by_one = jax.default_backend() == "cpu"
     run = jax.jit(lambda clients: jax.lax.map(train, clients) if one_by_one else jax.vmap(train)(clients))
     data = jax.tree.map(jnp.asarray, federation.arrays().train)
-    moved: Sequence[np.ndarray] = jax.device_get(jax.tree.leaves(run((jnp.arange(len(federation)), data))))
-    if not moved:
+    displacement: Sequence[np.ndarray] = jax.device_get(jax.tree.leaves(run((jnp.arange(len(federation)), data))))
+    if not displacement:
         raise CoterieError("graph.space = 'model': every part of the model is personal, so that nothing may leave")
-    return np.concatenate([leaf.reshape(len(federation), -1) for leaf in moved], 1).astype(np.float32)
+    return np.concatenate([leaf.reshape(len(federation), -1) for leaf in displacement], 1).astype(np.float32)

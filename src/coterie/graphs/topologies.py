@@ -15,7 +15,6 @@ from coterie.graphs.graph import Graph
 from coterie.spec import param, spec
 
 __all__ = [
-    "Auto",
     "Bipartite",
     "Complete",
     "Edges",
@@ -23,20 +22,21 @@ __all__ = [
     "Exponential",
     "GroupRing",
     "KRegular",
+    "MethodDefault",
     "Ring",
     "Star",
     "Torus",
 ]
 
-TRIES = 200  # of a random graph, before it is called too sparse to be connected
+TRIES = 200  # draws of a random graph before it is refused as too sparse to be connected
 
 
 @spec
-class Auto:
-    """What suits the method; a method says so by its `default_graph`, and without a word it is exponential."""
+class MethodDefault:
+    """The method's `default_graph`, or exponential if it has none."""
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph of methods that say nothing."""
+        """Build the graph of methods without a default."""
         return Exponential().build(clients, seed)
 
 
@@ -45,43 +45,43 @@ class Complete:
     """Everyone hears everyone."""
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
+        """Build the graph; the seed is not used."""
         return Graph.complete(clients)
 
 
 @spec
 class Ring:
-    """Each client hears those beside it on a ring."""
+    """Each client hears its nearest neighbours on a ring."""
 
     reach: int = param(1, "how far to each side a client hears", at_least=1)
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
+        """Build the graph; the seed is not used."""
         return _around("ring", clients, self.reach)
 
 
 @spec
 class GroupRing:
-    """A ring of overlapping groups: each client hears the `reach` nearest on each side (the paper leaves it open)."""
+    """A ring of overlapping groups: each client hears the `reach` nearest on each side (the paper does not give it)."""
 
     reach: int = param(5, "how far to each side a client hears", at_least=1)
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
+        """Build the graph; the seed is not used."""
         return _around("group-ring", clients, self.reach)
 
 
 @spec
 class Bipartite:
-    """Two sides that hear only each other: all of them, or "generalised", a random part of the pairs across.
+    """Two sides that hear only each other: all pairs across, or ("generalised") a random part of them.
 
-    The first `first_side` of the clients, in id order, are one side, the others the other. The paper does not say how
-    it chose the pairs; here each pair across is joined with `probability`, drawn again until the graph is connected.
+    The first `first_side` of the clients, in id order, form one side. The paper does not say how it chose the pairs;
+    here each pair across is joined with `probability`, drawn again until the graph is connected.
     """
 
     first_side: float = param(0.5, "share of the clients that form the first side", above=0, below=1)
     probability: float = param(
-        1.0, "chance that a client and one of the other side hear each other", above=0, at_most=1
+        1.0, "probability that two clients of different sides hear each other", above=0, at_most=1
     )
 
     def build(self, clients: int, seed: int = 0) -> Graph:
@@ -101,7 +101,7 @@ class Bipartite:
 class ErdosRenyi:
     """Each pair of clients is joined with a given probability, independently (Erdos and Renyi 1959, Gilbert 1959)."""
 
-    probability: float = param(0.3, "chance that two clients hear each other", above=0, at_most=1)
+    probability: float = param(0.3, "probability that two clients hear each other", above=0, at_most=1)
     connected: bool = param(True, "draw again until the graph is connected")
 
     def build(self, clients: int, seed: int = 0) -> Graph:
@@ -148,12 +148,12 @@ class KRegular:
 
 @spec
 class Torus:
-    """A grid whose borders meet: each client hears the four around it."""
+    """A grid whose opposite borders are joined: each client hears four neighbours."""
 
     rows: int = param(0, "rows of the grid; 0 makes it as square as the number of clients allows", at_least=0)
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
+        """Build the graph; the seed is not used."""
         _at_least("torus", clients, 4)
         divisors = [r for r in range(2, clients // 2 + 1) if clients % r == 0]
         if not divisors:
@@ -163,9 +163,9 @@ class Torus:
             raise CoterieError(f"rows must divide the {clients} clients into a grid ({choices}), not {self.rows}")
         rows = self.rows or max(r for r in divisors if r * r <= clients)
         columns = clients // rows
-        place = np.arange(clients).reshape(rows, columns)
-        beside = [np.roll(place, 1, axis).ravel() for axis in (0, 1)]
-        return _undirected(np.tile(place.ravel(), 2), np.concatenate(beside), clients)
+        grid = np.arange(clients).reshape(rows, columns)
+        adjacent = [np.roll(grid, 1, axis).ravel() for axis in (0, 1)]
+        return _undirected(np.tile(grid.ravel(), 2), np.concatenate(adjacent), clients)
 
 
 @spec
@@ -173,7 +173,7 @@ class Star:
     """Everyone hears the first client, and it hears everyone."""
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
+        """Build the graph; the seed is not used."""
         _at_least("star", clients, 2)
         others = np.arange(1, clients)
         return _undirected(np.zeros_like(others), others, clients)
@@ -184,7 +184,7 @@ class Exponential:
     """The static exponential graph, undirected: neighbours at distances 1, 2, 4, 8, ... (Ying et al. 2021)."""
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
+        """Build the graph; the seed is not used."""
         _at_least("exponential", clients, 2)
         return _circulant(clients, [2**m for m in range((clients - 1).bit_length())])
 
@@ -194,19 +194,19 @@ class Edges:
     """Any graph of yours, from a file.
 
     `.graphml`: as NetworkX reads it. `.npy`: a square matrix, non-zero at [i, j] where client i hears client j.
-    Anything else: one edge a line, `u v`, separated by blanks or commas. Ids count from 0; names stand for the clients
-    in sorted order.
+    Any other: one edge per line, `u v`, separated by blanks or commas. Ids count from 0; names are sorted, and the
+    first is client 0.
     """
 
     path: str = param(help="the file: an edge list, .graphml, or an adjacency matrix as .npy")
     directed: bool = param(False, "edge lists only: `u v` means that u sends to v, not both ways")
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph; the seed plays no part."""
-        found = self._read(clients)
-        if found.clients != clients:
-            raise CoterieError(f"{self.path} holds a graph of {found.clients} clients but there are {clients}")
-        return found
+        """Build the graph; the seed is not used."""
+        graph = self._read(clients)
+        if graph.clients != clients:
+            raise CoterieError(f"{self.path} holds a graph of {graph.clients} clients but there are {clients}")
+        return graph
 
     def _read(self, clients: int) -> Graph:
         import networkx
@@ -228,7 +228,7 @@ class Edges:
 
 
 def _edge_list(file: Path) -> list[list[str]]:
-    """Read `u v` lines; a third column (a weight) and what follows # do not matter."""
+    """Read `u v` lines; a third column (a weight) and comments after # are ignored."""
     edges = []
     for number, line in enumerate(file.read_text().splitlines(), 1):
         words = line.partition("#")[0].replace(",", " ").split()
@@ -240,7 +240,7 @@ def _edge_list(file: Path) -> list[list[str]]:
 
 
 def _with_silent_clients(graph: Any, clients: int) -> Any:
-    """Add the ids that an edge list does not mention, where all that it does mention are ids."""
+    """Add the ids that an edge list does not mention, if all names in it are ids."""
     ids = set(range(clients))
     known = {int(node) if node.isdecimal() else -1 for node in graph.nodes}
     if known <= ids:
@@ -259,8 +259,8 @@ def _undirected(u: np.ndarray, v: np.ndarray, clients: int) -> Graph:
 
 def _circulant(clients: int, distances: Iterable[int]) -> Graph:
     """Join each client with those at the given distances around a ring."""
-    ids, away = np.arange(clients), np.array(list(distances))
-    return _undirected(np.repeat(ids, len(away)), (ids[:, None] + away).ravel() % clients, clients)
+    ids, offsets = np.arange(clients), np.array(list(distances))
+    return _undirected(np.repeat(ids, len(offsets)), (ids[:, None] + offsets).ravel() % clients, clients)
 
 
 def _around(name: str, clients: int, reach: int) -> Graph:
@@ -273,13 +273,13 @@ def _around(name: str, clients: int, reach: int) -> Graph:
 
 
 def _chosen(rng: np.random.Generator, pairs: int, probability: float) -> np.ndarray:
-    """Choose each of 0..pairs-1 with a probability, at a cost that grows with how many are chosen, not with `pairs`."""
-    found, last = [np.zeros(0, np.int64)], -1
+    """Choose each of 0..pairs-1 with a probability, at a cost proportional to how many are chosen, not to `pairs`."""
+    blocks, last = [np.zeros(0, np.int64)], -1
     while last < pairs:
         gaps = rng.geometric(probability, size=int(pairs * probability) + 16)  # to the next one chosen
-        found.append(last + np.cumsum(np.minimum(gaps, pairs + 1)))
-        last = int(found[-1][-1])
-    chosen = np.concatenate(found)
+        blocks.append(last + np.cumsum(np.minimum(gaps, pairs + 1)))
+        last = int(blocks[-1][-1])
+    chosen = np.concatenate(blocks)
     return chosen[chosen < pairs]
 
 

@@ -1,14 +1,6 @@
-"""The methods, one file each; names are in `coterie.registry`, so that nothing is imported before it is used."""
+"""The methods, one file each; each is imported when it is first used."""
 
-from typing import Any
+from coterie.lazy import exports
+from coterie.names import METHODS
 
-__all__ = ["Ditto", "FedAvg", "FedAvgFinetuned", "FedProx", "GossipSGD", "Local", "Pooled"]
-
-
-def __getattr__(name: str) -> Any:
-    from coterie import registry
-
-    for row in registry.KINDS["methods"]:
-        if row.target.endswith(f":{name}"):
-            return registry.load("methods", row.name)
-    raise AttributeError(f"coterie.methods has no {name!r}")
+__getattr__, __dir__, __all__ = exports(__name__, METHODS)

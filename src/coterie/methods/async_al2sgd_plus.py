@@ -126,7 +126,7 @@ class AsyncAL2SGDPlus(KnownClusters):
 
         def iterate(number: jax.Array, state: State) -> State:
             coins_key, step_key, refresh_key = jax.random.split(jax.random.fold_in(key, number), 3)
-            coins = throw(state.odds, clients.groups.argmax(1), coins_key)
+            coins = throw(state.odds, clients.cluster[0], coins_key)
             state = self.iterate(task, state, peers, clients, step_key, *coins)
             refresh = jax.random.bernoulli(refresh_key, state.pace.refresh[0])  # one coin for all
             return peers.choose(refresh, lambda s: self.renew(task, s, peers, clients), lambda s: s, state)
@@ -147,7 +147,7 @@ class AsyncAL2SGDPlus(KnownClusters):
     ) -> State:
         """Run one iteration in which `everyone []` meets, or each client's `cluster [C]` does, or its clients step."""
         y, z, anchor, pace = state.y, state.z, state.anchor, state.pace
-        clusters = clients.groups.argmax(1), clients.groups.shape[1]
+        clusters = clients.cluster
         one, to_all = jnp.ones_like(pace.lr), state.odds.to_all
         theta = y.params  # a_1 z + a_2 x + (1 - a_1 - a_2) y
         if not is_off(self.acceleration):
@@ -200,7 +200,7 @@ class AsyncAL2SGDPlus(KnownClusters):
     def renew(self, task: Task, state: State, peers: Peers, clients: Clients) -> State:
         """Make y the new anchor: everyone sends it and learns the means; who cannot keeps the old one."""
         x, here = state.y.params, jnp.ones_like(state.pace.lr)
-        clusters = clients.groups.argmax(1), clients.groups.shape[1]
+        clusters = clients.cluster
         _, gradient = self._gradient(task, peers, clients, state.y)
         across = state.odds.to_all if clusters[1] > 1 else None  # of one cluster the two means are one
         means, arrived = peers.centres(task.shared(x), here, clusters, across)

@@ -54,7 +54,7 @@ class AsyncL2GD(KnownClusters):
 
         def iterate(number: jax.Array, state: State) -> State:
             coins_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-            coins = throw(state.odds, clients.groups.argmax(1), coins_key)
+            coins = throw(state.odds, clients.cluster[0], coins_key)
             return self.iterate(task, state, peers, clients, step_key, *coins)
 
         state = self.walk(peers, iterate, state)
@@ -71,7 +71,7 @@ class AsyncL2GD(KnownClusters):
         cluster: jax.Array,
     ) -> State:
         """Run one iteration in which `everyone []` meets, or each client's `cluster [C]` does, or its clients step."""
-        clusters = clients.groups.argmax(1), clients.groups.shape[1]
+        clusters = clients.cluster
         one = jnp.ones_like(state.lr)
 
         def moved(state: State, params: Any, kind: jax.Array) -> State:

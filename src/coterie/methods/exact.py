@@ -62,10 +62,9 @@ class _Regression(Solved):
         if not len(kept):
             raise CoterieError(f"method: {type(self).__name__} needs an input that is not the same in all samples")
         client = np.repeat(np.arange(len(count)), count)
-        cluster = np.asarray(clients.groups).argmax(1)[client] if clients.groups.shape[1] > 1 else None
+        label, clusters = clients.cluster
         model = self._estimator(task.kind != "regression")
-        given = {} if cluster is None else {"within": cluster}
-        model.fit(x[:, kept], y, groups=client, **given)
+        model.fit(x[:, kept], y, groups=client, within=np.asarray(label)[client] if clusters > 1 else None)
         coefficients = np.zeros((len(count), x.shape[1]))
         coefficients[:, kept] = model.coef_
         messages, up, down = self._cost(model, 1 + len(kept))

@@ -1,8 +1,8 @@
-"""An affine layer before any model: a transform of the inputs that a client can have of its own.
+"""An affine layer before any model: a transform of the inputs that can be personal.
 
-Speakers, sensors and scanners differ in how they record; what they record is the same. Lu et al. 2022 give every client
-an affine layer on the features of a frame, started at the identity, and share the network behind it
-(`model.input_affine = true`, `model.personal = ["input"]`).
+Microphones, sensors and scanners record the same things differently. Lu et al. 2022 give every client an affine layer
+on the features of a frame, initialised as the identity, and share the network after it (`model.input_affine = true`,
+`model.personal = ["input"]`).
 """
 
 import inspect
@@ -30,23 +30,23 @@ class InputLayer(eqx.Module):
 
 
 class AffineInput(eqx.Module):
-    """Parameters `input.weight`, `input.bias`, and those of the model behind it below `model`."""
+    """Parameters `input.weight`, `input.bias`, and those of the model under `model`."""
 
     input: InputLayer
     model: Any
 
     def __call__(self, x: Array, *rest: Any, key: Array | None = None) -> Any:
-        """Return what the model makes of the transformed sample; `rest` are its batch statistics, if it has any."""
+        """Apply the model to the transformed sample; `rest` are its batch statistics, if it has any."""
         keyed = "key" in inspect.signature(type(self.model).__call__).parameters
         return self.model(self.input(x), *rest, **({"key": key} if keyed else {}))
 
 
 def affine_input(build: Callable[[Array], Any], shape: tuple[int, ...]) -> Callable[[Array], Any]:
-    """Return a function of a key that builds the model with an affine layer before it, started at the identity.
+    """Return a function of a key that builds the model with an affine layer before it, initialised as the identity.
 
     Args:
         build: a function of a key that returns a module, or the pair `eqx.nn.make_with_state` returns.
-        shape: the shape of a sample; its last axis are the features that are transformed.
+        shape: the shape of a sample; its last axis has the features that are transformed.
     """
     if not shape:
         raise CoterieError("model.input_affine needs samples with at least one axis of features")

@@ -1,6 +1,6 @@
-"""Random crops and flips inside the program, as index arithmetic in the gather that fetches the minibatch.
+"""Random crops and flips inside the compiled program, as index arithmetic in the gather that fetches the minibatch.
 
-A step with augmentation then costs what a step without it costs; slicing each image at its own offset
+A step with augmentation then costs as much as one without; slicing each image at its own offset
 (`vmap` of `dynamic_slice`) made a step four times slower.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Augment", "take", "take_shifted"]
 class Augment:
     """Random changes of the training images, drawn anew for each sample and step."""
 
-    crop: int = param(0, "pixels by which an image is shifted at most, each way (the crop's padding)", at_least=0)
+    crop: int = param(0, "largest shift of an image in pixels, in each direction (the crop's padding)", at_least=0)
     flip: bool = param(False, "mirror an image left to right with probability 1/2")
     fill: float = param(0.0, "value of pixels from outside the image, in the units of the stored data")
 
@@ -29,8 +29,8 @@ def take(data: Array, indices: Array, key: Array, augment: Augment | None = None
     Args:
         data: `[samples, channels, height, width]`.
         indices: `[batch]` which samples.
-        key: what the shifts are drawn from; the same key gives the same minibatch.
-        augment: how much; None, or nothing switched on, fetches the samples as they are.
+        key: random key of the shifts; the same key gives the same minibatch.
+        augment: the settings; None, or all of them off, fetches the samples unchanged.
 
     Returns:
         `[batch, channels, height, width]` of the data's type.
@@ -42,7 +42,7 @@ def take(data: Array, indices: Array, key: Array, augment: Augment | None = None
             f"augment needs images of shape (channels, height, width), but a sample has shape {data.shape[1:]}; set "
             "crop to 0 and flip to false"
         )
-    # One draw a sample holds all three choices.
+    # One draw per sample encodes all three choices.
     offsets = 2 * augment.crop + 1
     code = jax.random.randint(key, indices.shape, 0, offsets * offsets * (2 if augment.flip else 1))
     down, code = code % offsets - augment.crop, code // offsets
@@ -51,12 +51,12 @@ def take(data: Array, indices: Array, key: Array, augment: Augment | None = None
 
 
 def take_shifted(data: Array, indices: Array, down: Array, right: Array, mirrored: Array, fill: float = 0.0) -> Array:
-    """Fetch images through a window that is moved by (down, right) pixels, then mirrored where asked.
+    """Fetch images through a window that is moved by (down, right) pixels, mirrored where `mirrored` is true.
 
     Args:
         data: `[samples, channels, height, width]`.
-        indices, down, right, mirrored: `[batch]`, one value a fetched image.
-        fill: what lies outside an image; for whole-number data it must be such a number.
+        indices, down, right, mirrored: `[batch]`, one value per fetched image.
+        fill: value of pixels outside an image; for integer data it must be an integer.
     """
     if jnp.issubdtype(data.dtype, jnp.integer):
         limits = jnp.iinfo(data.dtype)

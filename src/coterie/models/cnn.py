@@ -68,7 +68,7 @@ class CnnNetwork(eqx.Module):
 
 
 def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (channels, height, width), or refuse samples that are no images."""
+    """Return (channels, height, width), or refuse samples that are not images."""
     if len(shape) != 3:
         raise CoterieError(
             f"model {model} needs images of shape (channels, height, width), but a sample has shape {tuple(shape)}; "

@@ -1,6 +1,6 @@
 """Four convolutions with group normalisation, for larger images (the four-layer network of Li et al. 2024).
 
-Group instead of batch normalisation: clients' batches are small and unlike each other, and no statistics travel.
+Group instead of batch normalisation: clients' batches are small and differ, and no statistics need to be sent.
 """
 
 import equinox as eqx
@@ -55,7 +55,7 @@ class Block(eqx.Module):
     norm: GroupNorm
 
     def __call__(self, x: Array) -> Array:
-        """Return the next channel-last image, half the size where that leaves something."""
+        """Return the next channel-last image, half the size unless it is too small for that."""
         x = self.norm(self.conv(x))
         return jax.nn.relu(max_pool(x) if _can_pool(*x.shape[:2]) else x)
 

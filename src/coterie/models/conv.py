@@ -1,4 +1,4 @@
-"""Convolution as shifted slices and one matrix product, because every client has kernels of its own.
+"""Convolution as shifted slices and one matrix product, because every client has its own kernels.
 
 Mapped over clients, `lax.conv_general_dilated` becomes a grouped convolution, which XLA runs ten times slower than it
 could. The same sum written as slices and a product becomes one batched matrix product
@@ -36,11 +36,11 @@ def conv2d(
         x: `[height, width, channels]`.
         weight: `[outputs, channels / groups, kernel height, kernel width]`, as PyTorch stores it.
         bias: `[outputs]` or None.
-        stride: step of the window, one number or one a dimension.
-        padding: zeros around the image: a number, one a dimension, (before, after) a dimension, "SAME", "SAME_LOWER"
-            or "VALID".
+        stride: step of the window, one number or one per dimension.
+        padding: zeros around the image: a number, one per dimension, (before, after) per dimension, "SAME",
+            "SAME_LOWER" or "VALID".
         dilation: distance between the kernel's taps.
-        groups: number of groups of channels that do not see each other.
+        groups: number of groups of channels that are convolved separately.
 
     Returns:
         `[height', width', outputs]`.
@@ -80,12 +80,12 @@ def _grouped(taps: Array, kernels: Array) -> Array:
     """Return `[height, width, groups, outputs per group]`."""
     if kernels.shape[3] > 1:
         return jnp.einsum("hwkgc,gokc->hwgo", taps, kernels)
-    # One channel a group (depthwise): such a product would be mostly overhead, so multiply and add.
+    # One channel per group (depthwise): such a product would be mostly overhead, so multiply and add.
     return sum(taps[:, :, k] * kernels[:, :, k, 0] for k in range(kernels.shape[2]))  # type: ignore[return-value]
 
 
 def pair(value: Pair) -> tuple[int, int]:
-    """Return one number a dimension."""
+    """Return one number per dimension."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
@@ -106,7 +106,7 @@ def explicit_padding(
 def max_pool(x: Array) -> Array:
     """Take the maximum of each 2x2 square of a channel-last image.
 
-    An odd last row or column is left out, as in PyTorch. A reshape and a maximum, since the gradient of
+    An odd last row or column is left out, as in PyTorch. Uses a reshape and a maximum, since the gradient of
     `reduce_window` is slow; equal maxima share their gradient.
     """
     height, width, channels = x.shape[0] // 2, x.shape[1] // 2, x.shape[2]

@@ -1,6 +1,6 @@
 """Make a user's own Equinox module fast: its convolutions are replaced by ours, with the same parameters and results.
 
-Transposed and three-dimensional convolutions, and subclasses that change what a convolution does, are left as they are:
+Transposed and three-dimensional convolutions, and subclasses that change what a convolution does, are not replaced:
 they work, only more slowly.
 """
 

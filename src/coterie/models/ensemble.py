@@ -1,6 +1,6 @@
-"""Several models of one kind as a single one: the average of what they predict, with equal or with learned weights.
+"""An ensemble as one model: the average of its members' predictions, with equal or learned weights.
 
-Any model becomes such an ensemble (`model.members` in a config, `members` of a `Task`). Classes and characters are
+Any model can be made an ensemble (`model.members` in a config, `members` of a `Task`). Classes and characters are
 predicted by a mixture of probabilities, sum_k a_k softmax(net_k(x)); its logarithm is returned, so that the usual
 cross-entropy is that of the mixture. For regression the outputs themselves are averaged.
 """
@@ -20,7 +20,7 @@ __all__ = ["Ensemble", "ensemble_of"]
 
 
 class Ensemble(eqx.Module):
-    """Parameters `members.0`, `members.1`, ..., and `mixture`, whose softmax weighs them, where weights are learned.
+    """Parameters `members.0`, `members.1`, ..., and `mixture`, whose softmax are the learned weights.
 
     Attributes:
         members: networks of one architecture.
@@ -44,7 +44,7 @@ class Ensemble(eqx.Module):
         return (jax.nn.softmax(logits).reshape(shape) * outputs).sum(0)
 
     def _outputs(self, x: Array, key: Array | None) -> Array:
-        """Run all members as one batched network: K copies in the program would cost K times its compilation."""
+        """Run all members as one batched network: K copies in the program would take K times as long to compile."""
         parts = [eqx.partition(member, eqx.is_array) for member in self.members]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in parts))
         keyed = key is not None and "key" in inspect.signature(type(self.members[0]).__call__).parameters
@@ -60,7 +60,7 @@ class Ensemble(eqx.Module):
 def ensemble_of(
     build: Callable[[Array], Any], members: int, mixture: bool, probabilities: bool
 ) -> Callable[[Array], Ensemble]:
-    """Return the function `key -> ensemble` for a function `key -> module`; the first member is what it alone gives."""
+    """Return a function of a key that builds an ensemble of modules; its first member is `build(key)`."""
 
     def built(key: Array) -> Ensemble:
         networks = tuple(build(key if k == 0 else jax.random.fold_in(key, k)) for k in range(members))

@@ -1,4 +1,4 @@
-"""The layers our networks are made of, with PyTorch's parameter names, layouts and initial laws."""
+"""The layers of our networks, with PyTorch's parameter names, layouts and initial distributions."""
 
 import math
 from typing import Literal
@@ -17,7 +17,7 @@ NUMPY_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def uniform(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
-    """Draw from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's law for linear, convolution and LSTM layers."""
+    """Draw from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's initialisation of linear, convolution and LSTM layers."""
     bound = 1 / math.sqrt(fan_in)
     return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
@@ -28,7 +28,7 @@ class Conv2d(eqx.Module):
     Attributes:
         weight: `[outputs, inputs / groups, kernel height, kernel width]`.
         bias: `[outputs]` or None.
-        channel_last: whether images come and go as `[height, width, channels]` instead of `[channels, height, width]`.
+        channel_last: whether images are `[height, width, channels]` instead of `[channels, height, width]`.
     """
 
     weight: Array
@@ -44,7 +44,7 @@ class Conv2d(eqx.Module):
     def create(
         cls, inputs: int, outputs: int, kernel: int, key: Array, *, padding: Padding = 0, channel_last: bool = True
     ) -> "Conv2d":
-        """Return a layer with a square kernel and fresh parameters."""
+        """Return a layer with a square kernel and random parameters."""
         weight_key, bias_key = jax.random.split(key)
         fan_in = inputs * kernel * kernel
         weight = uniform(weight_key, (outputs, inputs, kernel, kernel), fan_in)
@@ -97,7 +97,7 @@ class Conv1d(eqx.Module):
 
 
 class GroupNorm(eqx.Module):
-    """Group normalisation of one channel-last image (`eqx.nn.GroupNorm` wants the channels first)."""
+    """Group normalisation of one channel-last image (`eqx.nn.GroupNorm` needs the channels first)."""
 
     weight: Array
     bias: Array
@@ -106,11 +106,11 @@ class GroupNorm(eqx.Module):
 
     @classmethod
     def create(cls, channels: int, groups: int) -> "GroupNorm":
-        """Return a layer that starts as plain normalisation."""
+        """Return a layer with scale 1 and shift 0."""
         return cls(jnp.ones(channels), jnp.zeros(channels), groups)
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
-        """Bring each group of channels to mean 0 and variance 1 over the image, then scale and shift each channel."""
+        """Normalise each group of channels to mean 0 and variance 1 over the image, then scale and shift channels."""
         grouped = x.reshape(*x.shape[:2], self.groups, -1)
         mean = grouped.mean((0, 1, 3), keepdims=True)
         centred = grouped - mean

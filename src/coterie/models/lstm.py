@@ -16,7 +16,7 @@ __all__ = ["Lstm", "LstmNetwork"]
 class Lstm:
     """A character embedding, stacked LSTM layers, and a linear layer that predicts the next character everywhere."""
 
-    embedding: int = param(8, "numbers that stand for one character", at_least=1)
+    embedding: int = param(8, "size of a character's embedding", at_least=1)
     hidden: int = param(256, "units of each LSTM layer", at_least=1)
     layers: int = param(2, "number of LSTM layers", at_least=1)
 
@@ -65,15 +65,15 @@ class LstmNetwork(eqx.Module):
             self.lstm[f"{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
 
-        def step(carry: tuple[Array, Array], driven: Array) -> tuple[tuple[Array, Array], Array]:
+        def step(carry: tuple[Array, Array], input_part: Array) -> tuple[tuple[Array, Array], Array]:
             hidden, cell = carry
-            i, f, g, o = jnp.split(driven + weight_hh @ hidden, 4)
+            i, f, g, o = jnp.split(input_part + weight_hh @ hidden, 4)
             cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
             hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
             return (hidden, cell), hidden
 
-        # What the inputs contribute does not depend on the past: one product for all times, outside the scan.
-        driven = inputs @ weight_ih.T + (bias_ih + bias_hh)
-        zeros = jnp.zeros(weight_hh.shape[1], driven.dtype)
-        # Four steps in one turn of the loop: a GPU spends less on starting kernels (a fifth of the time, measured).
-        return lax.scan(step, (zeros, zeros), driven, unroll=4)[1]
+        # The inputs' part does not depend on the past: one product for all times, outside the scan.
+        input_part = inputs @ weight_ih.T + (bias_ih + bias_hh)
+        zeros = jnp.zeros(weight_hh.shape[1], input_part.dtype)
+        # Four steps per loop iteration: fewer kernel launches save a fifth of the time on a GPU (measured).
+        return lax.scan(step, (zeros, zeros), input_part, unroll=4)[1]

@@ -21,7 +21,7 @@ class Mlp:
     """Fully connected layers on the flattened input."""
 
     hidden: tuple[int, ...] = param((64,), "number of units of each hidden layer")
-    activation: Literal["relu", "sigmoid", "tanh"] = param("relu", "what follows each hidden layer")
+    activation: Literal["relu", "sigmoid", "tanh"] = param("relu", "activation function after each hidden layer")
     dropout: float = param(0.0, "share of the hidden units dropped while training", at_least=0, below=1)
 
     def __post_init__(self) -> None:

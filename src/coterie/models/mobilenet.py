@@ -1,7 +1,7 @@
 """MobileNet-v2 with group normalisation (Sandler et al. 2018): deep, yet small enough to send.
 
-Group instead of batch normalisation: clients' batches are small and unlike each other, and no statistics travel.
-Parameters have the names of torchvision's `mobilenet_v2(norm_layer=...)`, so that models go out to it and come in.
+Group instead of batch normalisation: clients' batches are small and differ, and no statistics need to be sent.
+Parameters have the names of torchvision's `mobilenet_v2(norm_layer=...)`, so that models can be exchanged with it.
 """
 
 import math
@@ -25,7 +25,7 @@ STEM, LAST, UNIT = 32, 1280, 8
 
 @spec
 class MobileNet:
-    """Seven stages of inverted residual blocks: widen, filter each channel, narrow, and add what came in."""
+    """Seven stages of inverted residual blocks: widen, filter each channel, narrow, and add the input."""
 
     width: float = param(1.0, "factor on the number of channels", above=0)
     groups: int = param(8, "groups of channels that are normalised together", at_least=1)
@@ -41,17 +41,17 @@ class MobileNet:
         """Return a network for channel-first images of this shape."""
         channels, _, _ = image_shape("mobilenet", shape)
         keys = iter(jax.random.split(key, 3 + sum(count for _, _, count, _ in STAGES)))
-        now = self._channels(STEM)
+        width = self._channels(STEM)
         small = self.strides == "small"
-        features: list[Any] = [self._unit(channels, now, 3, next(keys), stride=1 if small else 2)]
+        features: list[Any] = [self._unit(channels, width, 3, next(keys), stride=1 if small else 2)]
         for index, (expansion, wanted, count, stride) in enumerate(STAGES):
             for block in range(count):
                 step = stride if block == 0 and not (small and index == 1) else 1
-                then = self._channels(wanted)
-                features.append(self._block(now, then, expansion, step, next(keys)))
-                now = then
+                next_width = self._channels(wanted)
+                features.append(self._block(width, next_width, expansion, step, next(keys)))
+                width = next_width
         last = self._channels(LAST) if self.width > 1 else LAST  # the paper never narrows the last layer
-        features.append(self._unit(now, last, 1, next(keys)))
+        features.append(self._unit(width, last, 1, next(keys)))
         return MobileNetwork(tuple(features), (None, eqx.nn.Linear(last, outputs, key=next(keys))))
 
     def _channels(self, wanted: int) -> int:

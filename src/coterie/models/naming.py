@@ -1,7 +1,7 @@
 """Parameters by name: the dotted path of each array, as PyTorch's `state_dict` spells it.
 
-Names say which parts of a model are personal, and are the keys of the safetensors files that models are saved in, so
-that a model goes out to a PyTorch user and comes in from one.
+Names select the personal parts of a model, and are the keys of the safetensors files that models are saved in, so that
+models can be exchanged with PyTorch.
 """
 
 import json
@@ -17,22 +17,21 @@ import safetensors.numpy
 
 from coterie.errors import CoterieError
 from coterie.spec import nearest
-from coterie.storage.durable import durable_write
 
-__all__ = ["encode", "load", "metadata", "names", "save", "select"]
+__all__ = ["encode", "load", "names", "select"]
 
 Tree = TypeVar("Tree")
 
 
 def names(tree: Any) -> list[tuple[str, Any]]:
     """List the arrays of a model (or their shapes, from `eqx.filter_eval_shape`) as `("conv1.weight", array)`."""
-    found = [(name, leaf) for name, leaf in _leaves(tree) if _is_array(leaf)]
+    arrays = [(name, leaf) for name, leaf in _leaves(tree) if _is_array(leaf)]
     seen: set[str] = set()
-    for name, _ in found:
+    for name, _ in arrays:
         if name in seen:
             raise CoterieError(f"two parameters of the model are called {name!r}; rename one of them")
         seen.add(name)
-    return found
+    return arrays
 
 
 def select(tree: Tree, prefixes: str | Iterable[str]) -> Tree:
@@ -52,20 +51,8 @@ def select(tree: Tree, prefixes: str | Iterable[str]) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(tree), chosen)
 
 
-def save(path: str | Path, tree: Any, metadata: Mapping[str, str] | None = None, run: Path | None = None) -> None:
-    """Write the arrays of a model to a safetensors file, which appears whole or not at all.
-
-    Args:
-        path: the file.
-        tree: a model, or its parameters.
-        metadata: what else the file should say, as text.
-        run: the folder of the run the model belongs to, for the sentence about a full disk.
-    """
-    durable_write(Path(path), encode(tree, metadata), run=run)
-
-
 def encode(tree: Any, metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return the bytes of the safetensors file of a model: the same for the same model, every time."""
+    """Return the bytes of the safetensors file of a model, which depend on nothing but the model and the metadata."""
     arrays = {name: np.array(leaf, order="C") for name, leaf in names(tree)}
     data = safetensors.numpy.save(arrays, dict(metadata or {}))
     body = 8 + int.from_bytes(data[:8], "little")
@@ -97,15 +84,6 @@ def load(path: str | Path, like: Tree) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def metadata(path: str | Path) -> dict[str, str]:
-    """Return what was said about a saved model."""
-    try:
-        with safetensors.safe_open(str(path), framework="numpy") as file:
-            return dict(file.metadata() or {})
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CoterieError(f"{path} cannot be read as a saved model ({error})") from error
-
-
 def _read(path: str | Path) -> dict[str, np.ndarray]:
     try:
         return safetensors.numpy.load_file(str(path))
@@ -118,7 +96,7 @@ def _leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _step(entry: Any) -> str:
-    """Return one step of a path: a field's name, a dictionary's key, or a place in a list."""
+    """Return one step of a path: a field's name, a dictionary's key, or an index."""
     for attribute in ("name", "key", "idx"):
         if hasattr(entry, attribute):
             return str(getattr(entry, attribute))

@@ -37,7 +37,7 @@ class CorrectedSGD(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "graph"
     # Where Metropolis weights W have no eigenvalue below -1/3, (I + W) / 2 has none below 1/3, and `spd` then bears
-    # every step up to 1 / curvature (`mixing.step_size_bound`), so also several local steps; with W it bears far less.
+    # every step up to 1 / curvature (see `mixing`), so also several local steps; with W it bears far less.
     default_weights: ClassVar[str] = "lazy-metropolis"
 
     @abc.abstractmethod

@@ -75,7 +75,7 @@ class KnownClusters(TiedModels):
         """Find the coins and, where `steps` need them, the constants; measure what was not given (with `convexity`
         the smallest curvature too). What is not needed is 1."""
         one = jnp.ones(peers.ids.shape[0], task.dtype)
-        label, clusters = clients.groups.argmax(1), clients.groups.shape[1]
+        label, clusters = clients.cluster
         size = peers.clients * one
         if clusters > 1:
             size = peers.centres((), one, (label, clusters), certain=True)[0].near_weight

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from coterie.errors import CoterieError
+from coterie.numerics.components import connected_components, lowest_members
 
 __all__ = ["Incidence", "clusters", "components", "differences", "prepare", "sums"]
 
@@ -117,12 +118,5 @@ def clusters(graph: Incidence, closed: Array) -> Array:
 
 def components(graph: Incidence) -> np.ndarray:
     """Return `[N]`: the lowest client of each client's connected component, on the host."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    clients, edges = len(graph.degree), np.asarray(graph.edges)
-    joined = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(clients, clients))
-    _, first, number = np.unique(
-        connected_components(joined, directed=False)[1], return_index=True, return_inverse=True
-    )
-    return first[number].astype(np.int32)
+    edges = np.asarray(graph.edges)
+    return lowest_members(connected_components(edges[:, 0], edges[:, 1], len(graph.degree))).astype(np.int32)

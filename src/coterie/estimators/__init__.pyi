@@ -1,0 +1,12 @@
+from coterie.estimators.baselines import LocalRegression as LocalRegression
+from coterie.estimators.baselines import PooledRegression as PooledRegression
+from coterie.estimators.baselines import SingleClusterRegression as SingleClusterRegression
+from coterie.estimators.baselines import james_stein as james_stein
+from coterie.estimators.classifier import SeparationWarning as SeparationWarning
+from coterie.estimators.grouping import InvalidData as InvalidData
+from coterie.estimators.linear import HierarchicalLinearRegression as HierarchicalLinearRegression
+from coterie.estimators.linear_cv import HierarchicalLinearRegressionCV as HierarchicalLinearRegressionCV
+from coterie.estimators.logistic import HierarchicalLogisticRegression as HierarchicalLogisticRegression
+from coterie.estimators.logistic_baselines import LocalLogisticRegression as LocalLogisticRegression
+from coterie.estimators.logistic_baselines import PooledLogisticRegression as PooledLogisticRegression
+from coterie.estimators.logistic_cv import HierarchicalLogisticRegressionCV as HierarchicalLogisticRegressionCV
