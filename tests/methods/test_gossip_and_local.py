@@ -16,8 +16,8 @@ from coterie.graphs.mixing import metropolis, weight_matrix
 from coterie.graphs.topologies import Ring
 from coterie.learning.task import Variables
 from coterie.methods import FedAvg, GossipSGD, Local
-from coterie.methods.base import is_off
 from coterie.models.mlp import Mlp
+from coterie.traced import is_off
 from support.cases import Weights, own, regression, run, slope, training, weights_of
 
 pytestmark = pytest.mark.usefixtures("x64")
