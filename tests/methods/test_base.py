@@ -39,7 +39,7 @@ def test_defaults_suffice():
     assert made.adapt("task") == "task"
 
 
-def test_a_class_that_is_no_method_is_told_how_to_become_one():
+def test_a_class_that_does_not_derive_from_method_is_refused():
     with pytest.raises(CoterieError, match=r"Mine must derive from Method: class Mine\(LocalSGD, Method\)"):
         method(type("Mine", (LocalSGD,), {}))
 
