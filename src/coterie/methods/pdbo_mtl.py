@@ -165,9 +165,9 @@ class PDBOMTL(LocalSGD, Method):
         mass, shared, _, seen, loss = peers.loop(self.pushes, once, first)
         variables = Variables(task.join(shared, state.weights))
         links = frequencies(seen)
-        weights = links.heard / (1 + links.heard.sum(1, keepdims=True))
         state = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes, seen=seen)
-        return state, Statistics(*links), Info(loss / self.pushes, weights)
+        info = Info(loss / self.pushes, links.heard / (1 + links.heard.sum(1, keepdims=True)))
+        return state, Statistics(*links), info
 
     def _inner_loss(self, task: Task, x: Any, lam: Any, data: Split, key: jax.Array) -> jax.Array:
         """Return f_i on a minibatch, with its penalty."""
