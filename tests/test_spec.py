@@ -62,13 +62,13 @@ def test_a_wrong_setting_gets_one_sentence(options, sentence):
     assert str(error.value) == sentence
 
 
-def test_what_is_required_is_asked_for():
+def test_a_missing_required_setting_is_named():
     with pytest.raises(CoterieError, match=r"^card\.text is required: what it says$"):
         build(Card, {}, "card")
     assert build(Card, {"text": "hello"}, "card").text == "hello"
 
 
-def test_values_become_what_the_annotation_says():
+def test_values_are_converted_to_the_annotated_type():
     cake = Cake(flour=1, layers=[3, 2], name="Sacher", anything={"x": 1})
     assert cake.flour == 1.0
     assert isinstance(cake.flour, float)
@@ -99,7 +99,7 @@ def test_a_spec_is_frozen_and_takes_keywords_only():
         name=st.none() | st.text(),
     )
 )
-def test_a_spec_survives_being_written_down(cake):
+def test_a_spec_can_be_written_and_read_back(cake):
     written = to_dict(cake)
     assert None not in written.values()  # TOML has no null
     assert not any(isinstance(value, tuple) for value in written.values())

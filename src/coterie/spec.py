@@ -1,8 +1,8 @@
 """Everything a user can configure is a frozen dataclass whose fields document and check themselves.
 
-A method, a model, a data set, a partition and a graph are all a `spec`: its fields are the keys of the TOML
-section, the arguments of the Python constructor and the rows that `coterie show` prints. No JAX here, so that the
-command line can describe things without paying for its import.
+Methods, models, data sets, partitions and graphs are all a `spec`: its fields are the keys of the TOML section, the
+arguments of the Python constructor and the rows that `coterie show` prints. This module does not import JAX, so that
+the command line can describe them without waiting for that import.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ def param(
     """Declare a field: its default, its meaning in one line, and the range it must lie in.
 
     `static` marks a real number that shapes the compiled program (a fraction of the clients, say): changing it
-    compiles anew, where other real numbers do not.
+    needs a new compilation. Other real numbers are traced, except that 0 means off: see `coterie.traced`.
     """
     limits = {"above": above, "at_least": at_least, "at_most": at_most, "below": below}
     given = {name: value for name, value in limits.items() if value is not None}
@@ -42,7 +42,7 @@ def param(
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def spec(cls: type[T]) -> type[T]:
-    """Make a frozen, keyword-only dataclass that refuses values of the wrong type or out of range."""
+    """Turn a class into a frozen, keyword-only dataclass that refuses values of the wrong type or out of range."""
     check_more = getattr(cls, "__post_init__", None)
 
     def __post_init__(self: Any) -> None:  # noqa: N807
@@ -59,7 +59,7 @@ def spec(cls: type[T]) -> type[T]:
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
-    """Return `value` as the annotated type says, or raise the sentence that names the field."""
+    """Return `value` converted to the annotated type, or raise an error that names the field."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -121,13 +121,13 @@ def _type_name(hint: Any) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `"; did you mean X?"`, or nothing if no known word is near."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    """Return `"; did you mean X?"`, or an empty string if no known word is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def build(cls: type[T], options: Mapping[str, Any], where: str) -> T:
-    """Construct a spec from a table of a config file; every complaint names the key as `where.key`."""
+    """Construct a spec from a table of a config file; every error names the key as `where.key`."""
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     for key in options:
         if key not in known:
@@ -169,6 +169,6 @@ def describe(cls: type) -> list[Field]:
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """Return the settings of a spec as plain values, ready for TOML or JSON (None is left out: TOML has none)."""
-    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if v is not None}
+    """Return the settings of a spec as plain values, ready for TOML or JSON; None is left out, as TOML has no null."""
+    settings = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items() if v is not None}

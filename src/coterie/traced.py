@@ -1,6 +1,7 @@
-"""Specs that enter compiled programs: real-valued fields are traced, everything else is part of the program.
+"""Specs that enter compiled programs: real-valued fields are traced, all others are constants of the program.
 
-Another learning rate needs no new compilation; a field that is exactly zero is switched off and costs nothing.
+Changing a learning rate needs no new compilation. A field that is exactly zero is a constant too: what it controls is
+left out of the program, so switching it on needs a new compilation.
 """
 
 import copy
@@ -18,12 +19,12 @@ T = TypeVar("T")
 
 
 def is_off(value: Any) -> bool:
-    """Whether a setting is absent: zeros are never traced, so this can be asked while tracing."""
+    """Whether a setting is switched off; zeros are never traced, so this is known while tracing."""
     return isinstance(value, int | float) and value == 0
 
 
 def changed(value: T, **fields: Any) -> T:
-    """Return a spec with other values, past its checks: a value may be traced."""
+    """Return a copy of a spec with new values, without its checks: a value may be a tracer."""
     other = copy.copy(value)
     for name, field in fields.items():
         object.__setattr__(other, name, field)
@@ -32,7 +33,7 @@ def changed(value: T, **fields: Any) -> T:
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def traced(cls: type[T]) -> type[T]:
-    """Make a `spec` of a class whose real-valued, non-zero fields are leaves of a JAX pytree."""
+    """Turn a class into a `spec` whose real-valued, non-zero fields are leaves of a JAX pytree."""
     cls = spec(cls)
     fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
@@ -40,14 +41,14 @@ def traced(cls: type[T]) -> type[T]:
     real = [name for name in fields if float in (hints[name], *typing.get_args(hints[name])) and name not in static]
 
     def flatten(value: Any) -> tuple[list, tuple]:
-        chosen = {name: getattr(value, name) for name in real}
-        leaves = [name for name, v in chosen.items() if not is_off(v) and not isinstance(v, str | tuple)]
+        candidates = {name: getattr(value, name) for name in real}
+        leaves = [name for name, v in candidates.items() if not is_off(v) and not isinstance(v, str | tuple)]
         rest = tuple((name, getattr(value, name)) for name in fields if name not in leaves)
         return [getattr(value, name) for name in leaves], (tuple(leaves), rest)
 
     def unflatten(structure: tuple, leaves: list) -> Any:
         names, rest = structure
-        value = object.__new__(cls)  # past the checks: a leaf may be a tracer
+        value = object.__new__(cls)  # without the checks: a leaf may be a tracer
         for name, leaf in [*zip(names, leaves, strict=True), *rest]:
             object.__setattr__(value, name, leaf)
         return value

@@ -81,20 +81,20 @@ def numpy_metrics(federation, models, part, client):
 
 
 @pytest.mark.parametrize("mode", ["fast", "exact"])
-def test_accuracy_with_all_classes_and_with_ones_own(federation, models, x64, mode):
-    found = evaluated(federation, models, mode)
+def test_accuracy_with_all_classes_and_with_the_clients_own(federation, models, x64, mode):
+    metrics = evaluated(federation, models, mode)
     for part in ("validation", "test"):
         for client in range(5):
-            mine = [values[client] for values in found[part]]
+            mine = [values[client] for values in metrics[part]]
             if getattr(federation, part).count[client] == 0:
                 assert mine == [0, 0, 0]
             else:
                 np.testing.assert_allclose(mine, numpy_metrics(federation, models, part, client), rtol=1e-12)
-    # Fewer competitors: someone who trained on class 0 alone is right wherever the answer is 0, and nowhere else.
-    assert found["test"].own_score[0] == (federation.test.y[0, :1] == 0).mean()
+    # A client that trained on class 0 alone predicts 0 among its own classes, which is right where the answer is 0.
+    assert metrics["test"].own_score[0] == (federation.test.y[0, :1] == 0).mean()
 
 
-def test_padding_is_never_looked_at(federation, models, x64):
+def test_padding_is_never_evaluated(federation, models, x64):
     plain, poison = evaluated(federation, models), evaluated(poisoned(federation), models)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(poison), strict=True):
         assert (a == b).all()
@@ -123,10 +123,10 @@ def test_regression_reports_the_root_of_the_mean_squared_error(x64):
     second = (np.ones((1, 2)), np.array([[-1.0, -2.0]]))
     split = stack([first, second])
     federation = Federation(("a", "b"), split, split, split, kind="regression", classes=2)
-    found = evaluated(federation, np.stack([2 * np.eye(2)] * 2))
-    np.testing.assert_allclose(found["test"].score, [np.sqrt(5 / 6), np.sqrt(12.5)], rtol=1e-12)
-    np.testing.assert_allclose(found["test"].own_score, found["test"].score)
-    np.testing.assert_allclose(found["test"].loss, [5 / 6, 12.5], rtol=1e-12)
+    metrics = evaluated(federation, np.stack([2 * np.eye(2)] * 2))
+    np.testing.assert_allclose(metrics["test"].score, [np.sqrt(5 / 6), np.sqrt(12.5)], rtol=1e-12)
+    np.testing.assert_allclose(metrics["test"].own_score, metrics["test"].score)
+    np.testing.assert_allclose(metrics["test"].loss, [5 / 6, 12.5], rtol=1e-12)
     task = Task.of(federation, Weights(jnp.eye(2)))
     assert (task.metric, task.higher_is_better) == ("rmse", False)
 
@@ -141,13 +141,13 @@ def test_the_accuracy_of_a_text_is_the_share_of_its_characters():
     x = np.array([[0, 1, 2], [3, 3, 3], [0, 0, 0]])
     y = np.array([[0, 1, 3], [0, 1, 2], [0, 0, 0]])
     task = Task(Echo(5.0 * jnp.eye(4)), "next-character")
-    found = client_metrics(
+    metrics = client_metrics(
         task, task.init(jax.random.key(0)), Split(jnp.array(x), jnp.array(y), jnp.int32(2)), jnp.zeros(0, bool)
     )
-    np.testing.assert_allclose(found.score, 1 / 3, rtol=1e-6)
-    np.testing.assert_allclose(found.own_score, 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(metrics.score, 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(metrics.own_score, 1 / 3, rtol=1e-6)
     wrong = np.log(np.exp(5) + 3)
-    np.testing.assert_allclose(found.loss, (2 * (wrong - 5) + 4 * wrong) / 6, rtol=1e-6)
+    np.testing.assert_allclose(metrics.loss, (2 * (wrong - 5) + 4 * wrong) / 6, rtol=1e-6)
 
 
 def test_a_recurrent_model_is_evaluated_character_by_character():
@@ -159,6 +159,6 @@ def test_a_recurrent_model_is_evaluated_character_by_character():
     variables = task.init(jax.random.key(0))
     for client, count in enumerate((3, 2)):
         mine = Split(*(jnp.asarray(a[client]) for a in split))
-        found = client_metrics(task, variables, mine, jnp.zeros(0, bool))
+        metrics = client_metrics(task, variables, mine, jnp.zeros(0, bool))
         logits = np.stack([task.module(variables)(jnp.asarray(text)) for text in x[client, :count]])
-        np.testing.assert_allclose(found.score, (logits.argmax(-1) == y[client, :count]).mean(), rtol=1e-6)
+        np.testing.assert_allclose(metrics.score, (logits.argmax(-1) == y[client, :count]).mean(), rtol=1e-6)

@@ -49,7 +49,7 @@ def test_an_epoch_uses_every_own_sample_once_in_balanced_batches():
         assert (members % sizes == 0).all()  # whole batches
         assert (members // sizes).sum() == -(-count // 4)  # as few as batches of at most 4 allow
         assert sizes.max() <= 4
-        assert np.ptp(sizes) <= 1  # and as equal as can be
+        assert np.ptp(sizes) <= 1  # and as equal as possible
 
 
 def test_the_batches_of_62_samples_on_paper():
@@ -76,7 +76,7 @@ def test_every_epoch_has_an_order_of_its_own():
     assert 0 < digits[:, 0].sum() < 20  # in either order
 
 
-def test_a_batch_of_nothing_takes_all_samples():
+def test_batch_size_zero_takes_all_samples():
     """Batch size 0 is the full gradient, however many samples a client has, counted in epochs or in steps."""
     federation = regression([4, 7, 2])
     data = jax.tree.map(jnp.asarray, federation.train)
@@ -128,7 +128,7 @@ def test_momentum_and_weight_decay_are_those_of_sgd(momentum, decay):
     )
     w, velocity = numpy_sgd(x, y, 3, 0.2, momentum, decay, np.ones(3), np.zeros(3))
     np.testing.assert_allclose(first.variables.params.w[0], w, rtol=1e-12)
-    w, _ = numpy_sgd(x, y, 3, 0.2, momentum, decay, w, velocity)  # the next round goes on with the velocity
+    w, _ = numpy_sgd(x, y, 3, 0.2, momentum, decay, w, velocity)  # the next round continues with the velocity
     np.testing.assert_allclose(again.variables.params.w[0], w, rtol=1e-12)
 
 
@@ -143,7 +143,7 @@ def test_a_pull_is_added_to_the_gradient():
 def test_clients_of_equal_size_take_the_same_steps_with_a_known_number_of_them():
     federation = regression([7, 7])
     data = jax.tree.map(jnp.asarray, federation.train)
-    found = [
+    results = [
         train(
             LocalSGD(lr=0.1, batch_size=3, epochs=2),
             data,
@@ -151,8 +151,8 @@ def test_clients_of_equal_size_take_the_same_steps_with_a_known_number_of_them()
         )
         for equal in (False, True)
     ]
-    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-14)
-    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-14)
+    np.testing.assert_allclose(results[1][0], results[0][0], rtol=1e-14)
+    np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-14)
     assert Task.of(federation, zero_model()).equal_sizes
     assert not Task.of(regression([7, 6]), zero_model()).equal_sizes
 

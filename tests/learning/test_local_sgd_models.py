@@ -1,4 +1,4 @@
-"""Models with more than weights: batch statistics stay at home, dropout and augmentation happen in training only."""
+"""Models with more than weights: batch statistics are never sent, dropout and augmentation happen in training only."""
 
 import equinox as eqx
 import jax
@@ -71,7 +71,7 @@ def test_batch_statistics_are_each_clients_own(normalised):
     np.testing.assert_allclose(variance, 0.25 + 0.75 * data.train.x.var(1), rtol=1e-4)
 
 
-def test_parameters_travel_and_statistics_do_not(normalised):
+def test_parameters_are_sent_and_statistics_are_not(normalised):
     _, _, fresh, state, rounds = normalised
     for before, after in zip(jax.tree.leaves(fresh.params), jax.tree.leaves(state.variables.params), strict=True):
         assert (after[0] == after[1]).all()
@@ -84,7 +84,7 @@ def test_parameters_travel_and_statistics_do_not(normalised):
 
 def test_evaluation_uses_the_clients_running_statistics(normalised):
     data, training, _, state, _ = normalised
-    found = training.evaluate(state, 2)
+    metrics = training.evaluate(state, 2)
     params = jax.device_get(state.variables.params)
     mean, variance = 0.75 * data.train.x.mean(1), 0.25 + 0.75 * data.train.x.var(1)
     for i in range(3):
@@ -94,8 +94,8 @@ def test_evaluation_uses_the_clients_running_statistics(normalised):
         correct = logits.argmax(1) == data.test.y[i]
         chosen = logits[np.arange(5), data.test.y[i]]
         loss = np.log(np.exp(logits).sum(1)) - chosen
-        np.testing.assert_allclose(found["test_score"][i], correct.mean(), rtol=1e-6)
-        np.testing.assert_allclose(found["test_loss"][i], loss.mean(), rtol=1e-4)
+        np.testing.assert_allclose(metrics["test_score"][i], correct.mean(), rtol=1e-6)
+        np.testing.assert_allclose(metrics["test_loss"][i], loss.mean(), rtol=1e-4)
 
 
 def test_padding_enters_no_batch_statistic():
@@ -127,7 +127,7 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(device):
         hidden = np.maximum(data.test.x[i] @ params.layers[0].weight[i].T + params.layers[0].bias[i], 0)
         logits = hidden @ params.layers[1].weight[i].T + params.layers[1].bias[i]
         np.testing.assert_allclose(first["test_score"][i], (logits.argmax(1) == data.test.y[i]).mean(), rtol=1e-6)
-    # Every step of the full batch drops other units: with another key the same step goes elsewhere.
+    # Every step of the full batch drops other units: with another key the same step gives another result.
     variables, split = task.init(jax.random.key(0)), one(data.train, 0)
     settings = LocalSGD(lr=0.1, batch_size=0)
     keys = [jax.random.key(1), jax.random.key(1), jax.random.key(2)]
@@ -158,5 +158,5 @@ def test_augmentation_happens_in_training_only():
     np.testing.assert_allclose(uses, np.round(uses), atol=1e-3)
     assert round(uses.sum()) == 12
     assert uses.min() > 0.5
-    found = [t.apply(variables, split.x)[0] for t in (task, plain_task)]
-    assert found[0] == found[1] == variables.params.w[0, 0]  # the image as it is
+    outputs = [t.apply(variables, split.x)[0] for t in (task, plain_task)]
+    assert outputs[0] == outputs[1] == variables.params.w[0, 0]  # the image is unchanged

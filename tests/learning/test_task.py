@@ -1,4 +1,4 @@
-"""A client's task against NumPy: losses, normalisation, what may travel, what is said of a model that does not fit."""
+"""A client's task against NumPy: losses, normalisation, the shared part, and errors for a model that does not fit."""
 
 import equinox as eqx
 import jax
@@ -31,8 +31,8 @@ def task_of(kind, outputs=3):
 
 def test_cross_entropy():
     logits = np.array([[2.0, -1.0, 0.5], [100.0, 0.0, -100.0]])
-    found = task_of("classification").losses(jnp.asarray(logits), jnp.array([2, 1]))
-    np.testing.assert_allclose(found, [-log_softmax(logits)[0, 2], 100.0], rtol=1e-6)
+    losses = task_of("classification").losses(jnp.asarray(logits), jnp.array([2, 1]))
+    np.testing.assert_allclose(losses, [-log_softmax(logits)[0, 2], 100.0], rtol=1e-6)
 
 
 def test_the_loss_of_a_text_is_the_mean_over_its_characters():

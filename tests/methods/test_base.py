@@ -1,5 +1,6 @@
 """The interface of a method: what is missing or misspelt is an error that names it."""
 
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -38,7 +39,7 @@ def test_defaults_suffice():
     assert made.adapt("task") == "task"
 
 
-def test_a_class_that_is_no_method_is_told_how_to_become_one():
+def test_a_class_that_does_not_derive_from_method_is_refused():
     with pytest.raises(CoterieError, match=r"Mine must derive from Method: class Mine\(LocalSGD, Method\)"):
         method(type("Mine", (LocalSGD,), {}))
 
@@ -48,6 +49,14 @@ def test_what_is_missing_is_named():
     part = type("Part", (LocalSGD, Method), {"init": Whole.init, "models": Whole.models})
     assert refusal(part) == "Mine has no round(), which every method needs"
     assert refusal(Solved) == "Mine has no fit(), which every method needs"
+
+
+def test_models_are_the_variables_of_the_state_by_default():
+    whole = type("Mine", (LocalSGD, Method), {"topology": "hub", "init": Whole.init, "round": Whole.round})
+    made = method(whole)()
+    assert made.models(SimpleNamespace(variables="theirs")) == "theirs"
+    with pytest.raises(CoterieError, match=r"Mine has no models\(\), and its state has no `variables`"):
+        made.models(())
 
 
 def test_a_wrong_choice_is_named():

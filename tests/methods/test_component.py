@@ -1,4 +1,4 @@
-"""`component` and `network-lasso`: the whole problem against CVXPY, its two ends, clusters, losses, what never travels.
+"""`component` and `network-lasso`: against CVXPY, with weak and strong ties, lost messages, private layers.
 
     min  sum_n f_n(x, z_n)  +  lam sum_edges |z_i - z_j|_p
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 FULL = {"batch_size": 0, "steps": 1, "lr": 0.5}
 EXACT = {"server": {"iterations": 300, "tolerance": 1e-15}, "peers": {"iterations": 30}}
-# Two triangles whose clients are alike, and two edges between them.
+# Two triangles of similar clients, and two edges between them.
 EDGES = np.array([(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3), (1, 4)])
 CLIENTS, FEATURES, SHARED = 6, 5, 2
 
@@ -52,7 +52,7 @@ def parts(shared=SHARED, secret=0):
 
 @pytest.fixture(scope="module")
 def alike():
-    """Clients of two groups, whose laws are one in a group."""
+    """Clients in two groups, with the same law within a group."""
     random = np.random.default_rng(4)
     laws = random.normal(size=(2, FEATURES))[np.arange(CLIENTS) // 3]
     data = []
@@ -111,7 +111,7 @@ CASES = [
     (Component, "server", "1", EDGES),
     (Component, "server", "2", EDGES),
     (Component, "server", "inf", EDGES),
-    (Component, "peers", "2", EVERYBODY),  # gossip averages in one step where everyone hears everyone
+    (Component, "peers", "2", EVERYBODY),  # on a complete graph gossip averages in one step
     (NetworkLasso, "server", "2", EDGES),
     (NetworkLasso, "peers", "1", EDGES),
     (NetworkLasso, "peers", "2", EDGES),
@@ -121,7 +121,7 @@ CASES = [
 
 @pytest.mark.parametrize(("cls", "form", "p", "edges"), CASES, ids=[f"{c[0].__name__}-{c[1]}-{c[2]}" for c in CASES])
 def test_converges_to_the_optimum_of_the_whole_problem(cls, form, p, edges, alike, device):
-    """C2.5, with edges of unequal strength."""
+    """The objective and the solution agree with CVXPY's, with edges of unequal strength."""
     lam = {"1": 0.1, "2": 0.2, "inf": 0.3}[p]
     weight = np.random.default_rng(0).uniform(0.5, 1.5, len(edges))
     shared = SHARED if cls is Component else 0
@@ -129,15 +129,15 @@ def test_converges_to_the_optimum_of_the_whole_problem(cls, form, p, edges, alik
     method = cls(lam=lam, norm=p, form=form, **chosen, **FULL, **EXACT[form])
     begun = started(alike, method, device, network(edges, strength=weight), model=parts(shared))
     state, rounds = begun.advance(begun.init()[0], 1, 200)
-    found = method.models(state).params
-    x, Z = np.asarray(found.x)[:, 0], np.asarray(found.z)[:, 0]
+    params = method.models(state).params
+    x, Z = np.asarray(params.x)[:, 0], np.asarray(params.z)[:, 0]
     best_x, best_Z, best = by_cvxpy(alike, lam, {"1": 1, "2": 2}.get(p, p), shared, edges, weight)
     assert abs(objective(alike, x, Z, lam, p, edges, weight) - best) < 1e-9
     np.testing.assert_allclose(Z, best_Z, atol=2e-6)  # as exact as the solver
     np.testing.assert_allclose(x, np.broadcast_to(best_x, x.shape), atol=2e-6)
-    # Clients that are equal at the optimum, to the solver's digits, are one cluster; at a hub exactly equal.
+    # Clients that are equal at the optimum, to the solver's accuracy, are one cluster; with a hub exactly equal.
     near = np.abs(best_Z[:, None] - best_Z[None]).max(2) < 1e-5
-    if p != "1":  # where single numbers become equal, whole parts need not
+    if p != "1":  # the 1-norm makes single numbers equal, not whole components
         assert near.sum() > CLIENTS
     labels = labels_of(begun.graph, rounds)
     assert ((labels[:, None] == labels[None]) == near).all()
@@ -156,49 +156,49 @@ def test_two_clients_on_paper(form, device):
     pair = Federation(("one", "other"), split, split, split, kind="regression", classes=1)
     graph = network(np.array([(0, 1)]), 2)
     begun = started(pair, NetworkLasso(lam=0.4, form=form, **FULL, **EXACT[form]), device, graph)
-    state, found = run(begun, 1)
-    np.testing.assert_allclose(found[:, 0], [0.7, 1.3], rtol=1e-7)
-    _, found = run(begun, 60, state, 2)
-    np.testing.assert_allclose(found[:, 0], [1.4, 2.6], rtol=1e-7)
-    _, found = run(started(pair, NetworkLasso(lam=1.2, form=form, **FULL, **EXACT[form]), device, graph), 60)
-    np.testing.assert_allclose(found[:, 0], [2, 2], rtol=1e-9)
+    state, models = run(begun, 1)
+    np.testing.assert_allclose(models[:, 0], [0.7, 1.3], rtol=1e-7)
+    _, models = run(begun, 60, state, 2)
+    np.testing.assert_allclose(models[:, 0], [1.4, 2.6], rtol=1e-7)
+    _, models = run(started(pair, NetworkLasso(lam=1.2, form=form, **FULL, **EXACT[form]), device, graph), 60)
+    np.testing.assert_allclose(models[:, 0], [2, 2], rtol=1e-9)
 
 
 @pytest.mark.parametrize("form", ["server", "peers"])
 def test_without_a_tie_it_is_training_alone(form, alike, device):
-    _, found = run(started(alike, NetworkLasso(lam=0.0, form=form, **FULL), device), 3)
+    _, models = run(started(alike, NetworkLasso(lam=0.0, form=form, **FULL), device), 3)
     _, alone = run(started(alike, Local(**FULL), device), 3)
-    np.testing.assert_allclose(found, alone, rtol=1e-13)
+    np.testing.assert_allclose(models, alone, rtol=1e-13)
 
 
 @pytest.mark.parametrize("form", ["server", "peers"])
-def test_with_a_tie_that_cannot_break_it_is_one_model(form, alike, device):
+def test_with_a_very_strong_tie_it_is_one_model(form, alike, device):
     """All equal: z <- z - lr mean_n grad f_n(z), gradient descent on the sum, on any connected network."""
     settings = {"server": EXACT["server"], "peers": {"iterations": 500}}[form]
-    _, found = run(started(alike, NetworkLasso(lam=1e3, form=form, **FULL, **settings), device), 3)
+    _, models = run(started(alike, NetworkLasso(lam=1e3, form=form, **FULL, **settings), device), 3)
     w = np.zeros(FEATURES)
     for _ in range(3):
         w = w - 0.5 * np.mean([slope(w, *own(alike, i)) for i in range(CLIENTS)], axis=0)
-    np.testing.assert_allclose(found, np.tile(w, (CLIENTS, 1)), atol=1e-9)
+    np.testing.assert_allclose(models, np.tile(w, (CLIENTS, 1)), atol=1e-9)
     if form == "server":
-        assert (found == found[0]).all()
+        assert (models == models[0]).all()
 
 
-# -- messages that get lost ------------------------------------------------------------------------------------------
+# -- lost messages ---------------------------------------------------------------------------------------------------
 
 
-def opposite(held, graph):
-    """How far the two ends of an edge are from holding minus the same dual."""
+def opposite(duals, graph):
+    """How far the duals at the two ends of an edge are from opposite values."""
     gaps = [0.0]
     for i, k in zip(*np.nonzero(graph.present), strict=True):
         j = graph.neighbours[i, k]
         back = int(np.flatnonzero(graph.present[j] & (graph.neighbours[j] == i))[0])
-        gaps.append(np.abs(held[i, k] + held[j, back]).max())
+        gaps.append(np.abs(duals[i, k] + duals[j, back]).max())
     return max(gaps)
 
 
-def test_what_peers_miss_of_each_other_is_made_good(alike, device):
-    """One direction of an edge is silent for a round: its ends disagree, meet in the middle, and forget about it."""
+def test_peers_recover_from_a_lost_message(alike, device):
+    """One direction of an edge fails for a round: its ends disagree, take the mean, and reach the same solution."""
     method, graph = NetworkLasso(lam=0.2, form="peers", iterations=4, **FULL), network()
     begun = started(alike, method, device, graph)
     edges = np.ones((1, 5, *graph.present.shape), bool)  # an exchange of duals and four of z
@@ -207,53 +207,53 @@ def test_what_peers_miss_of_each_other_is_made_good(alike, device):
     assert opposite(np.asarray(state.held), graph) > 1e-3
     state, _ = begun.advance(state, 2, 1)
     assert opposite(np.asarray(state.held), graph) == 0
-    _, found = run(begun, 300, state, 3)
+    _, models = run(begun, 300, state, 3)
     _, undisturbed = run(begun, 302)
-    np.testing.assert_allclose(found, undisturbed, atol=1e-10)
+    np.testing.assert_allclose(models, undisturbed, atol=1e-10)
 
 
-def test_what_the_hub_and_a_client_miss_is_made_good(alike, device):
-    """Who does not hear the hub keeps its model; whom the hub does not hear is moved by its neighbours alone."""
+def test_hub_and_clients_recover_from_lost_messages(alike, device):
+    """A client without an answer keeps its model; one whose message is lost is moved by its neighbours alone."""
     method = Component(lam=0.2, personal=("z",), **FULL, **EXACT["server"])
     begun = started(alike, method, device, model=parts())
     up, down = np.ones((2, 1, 1, CLIENTS), bool)
     up[0, 0, 1] = down[0, 0, 4] = False
     edges = np.ones((1, 1, *begun.graph.present.shape), bool)
     state, _ = begun.advance(begun.init()[0], 1, 1, Arrivals(edges, up, down))
-    found = method.models(state).params
+    params = method.models(state).params
     slopes = np.array([slope(np.zeros(FEATURES), *own(alike, i)) for i in range(CLIENTS)])
-    heard = np.arange(CLIENTS) != 1
-    np.testing.assert_allclose(found.x[0, 0], -0.5 * slopes[heard, :SHARED].mean(0), rtol=1e-12)
-    assert (np.asarray(found.x)[4] == 0).all()
-    assert (np.asarray(found.z)[4] == 0).all()
+    received = np.arange(CLIENTS) != 1
+    np.testing.assert_allclose(params.x[0, 0], -0.5 * slopes[received, :SHARED].mean(0), rtol=1e-12)
+    assert (np.asarray(params.x)[4] == 0).all()
+    assert (np.asarray(params.z)[4] == 0).all()
     assert (np.asarray(state.held.personal)[4] != 0).all()  # the hub has it
     state, _ = begun.advance(state, 2, 300)
     straight, _ = begun.advance(begun.init()[0], 1, 300)
-    found, straight = method.models(state).params, method.models(straight).params
-    np.testing.assert_allclose(found.z, straight.z, atol=1e-9)
-    np.testing.assert_allclose(found.x, straight.x, atol=1e-9)
+    params, straight = method.models(state).params, method.models(straight).params
+    np.testing.assert_allclose(params.z, straight.z, atol=1e-9)
+    np.testing.assert_allclose(params.x, straight.x, atol=1e-9)
 
 
-# -- what never travels, and what cannot be trained ------------------------------------------------------------------
+# -- private layers, and what cannot be trained -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["server", "peers"])
-def test_what_is_private_never_leaves_and_what_is_tied_does(form, alike, device):
-    """With `model.personal` the tied part is pulled together, and the rest is trained as if the client were alone."""
+def test_private_layers_are_never_sent_and_tied_ones_are(form, alike, device):
+    """With `model.personal` the tied part is equal for all, and the rest is trained as if the client were alone."""
     method = NetworkLasso(lam=1e3, form=form, **FULL, **EXACT[form])
     begun = started(alike, method, device, model=parts(secret=2), personal=("secret",))
     state, rounds = begun.advance(begun.init()[0], 1, 1)
-    found = method.models(state).params
+    params = method.models(state).params
     slopes = np.array([slope(np.zeros(FEATURES), *own(alike, i)) for i in range(CLIENTS)])
-    np.testing.assert_allclose(np.asarray(found.secret)[:, 0], -0.5 * slopes[:, 3:], rtol=1e-12)
-    common = np.concatenate([np.asarray(found.x)[:, 0], np.asarray(found.z)[:, 0]], axis=1)
+    np.testing.assert_allclose(np.asarray(params.secret)[:, 0], -0.5 * slopes[:, 3:], rtol=1e-12)
+    common = np.concatenate([np.asarray(params.x)[:, 0], np.asarray(params.z)[:, 0]], axis=1)
     if form == "server":
         np.testing.assert_allclose(common, np.tile(-0.5 * slopes[:, :3].mean(0), (CLIENTS, 1)), atol=1e-9)
     wider = started(alike, method, device, model=parts(secret=3), personal=("secret",))
     _, fewer = wider.advance(wider.init()[0], 1, 1)
     for name in ("heard_bytes", "up_bytes", "down_bytes"):
         sent, less = (getattr(traffic, name).sum() for traffic in (rounds.traffic, fewer.traffic))
-        assert (less < sent) == (sent > 0)  # one number less is tied, and one more is secret
+        assert (less < sent) == (sent > 0)  # one number fewer is tied, one more is secret
 
 
 def refusal(federation, method, model="linear", **options):
@@ -289,9 +289,9 @@ def test_a_network_that_makes_no_sense_is_refused():
 
 
 def test_planted_groups_are_recovered_exactly_along_the_path(device):
-    """Five draws side by side: a network without edges between them is solved as five.
+    """Five draws in one run: without edges between them they are five independent problems.
 
-    From one cluster of all to clients on their own, and in between exactly the groups that were planted.
+    The path goes from one cluster of all to single clients, with exactly the planted groups in between.
     """
     draws = [ct.load("planted-groups", train_size=50, seed=seed) for seed in range(5)]
     count, truth = len(draws[0]), draws[0].groups
@@ -306,19 +306,19 @@ def test_planted_groups_are_recovered_exactly_along_the_path(device):
     model = lambda key: eqx.nn.Linear(10, 4, key=key)  # noqa: E731
     begun = started(together, method, device, network(edges, len(names)), model=model)
     state, lams = begun.init()[0], []
-    found = [[] for _ in draws]
+    labels_along = [[] for _ in draws]
     for first in range(1, 14 * 20, 20):
         state, block = begun.advance(state, first, 20)
         labels = labels_of(begun.graph, block).reshape(5, count)
         lams.append(float(block.counts["lam"][0]))
         for k, own_labels in enumerate(labels):
-            found[k].append(own_labels)
+            labels_along[k].append(own_labels)
         models = np.asarray(method.models(state).params.weight).reshape(5, count, -1)
         equal = (models[:, :, None] == models[:, None]).all(3)
         assert (equal == (labels[:, :, None] == labels[:, None])).all()
     np.testing.assert_allclose(lams, 2 * 0.75 ** np.arange(14))
     same = truth[:, None] == truth[None]
-    for along in found:
+    for along in labels_along:
         assert len(set(along[0])) == 1
         assert len(set(along[-1])) == count
         assert any(((labels[:, None] == labels[None]) == same).all() for labels in along)

@@ -1,4 +1,4 @@
-"""Estimators as rows of a comparison: exact answers, the same files and metrics as any method, the price of a fit."""
+"""Estimators as rows of a comparison: exact answers, the same files and metrics as any method, the bytes of a fit."""
 
 import jax
 import numpy as np
@@ -23,10 +23,10 @@ from coterie.models.mlp import Mlp
 
 def federation(parts, kind="regression", classes=1, groups=None):
     """Make a federation of (x, y) pairs, the same samples for training and testing."""
-    held = stack([(np.asarray(x, np.float32), np.asarray(y)) for x, y in parts])
-    none = stack([(np.zeros((0, held.x.shape[2]), np.float32), held.y[0, :0]) for _ in parts])
+    split = stack([(np.asarray(x, np.float32), np.asarray(y)) for x, y in parts])
+    none = stack([(np.zeros((0, split.x.shape[2]), np.float32), split.y[0, :0]) for _ in parts])
     names = tuple(f"client-{i}" for i in range(len(parts)))
-    return Federation(names, held, none, held, kind=kind, classes=classes, groups=groups)
+    return Federation(names, split, none, split, kind=kind, classes=classes, groups=groups)
 
 
 def random_parts(kind="regression", seed=0, clients=6):
@@ -47,12 +47,12 @@ def coefficients(models):
     return np.concatenate([models.params.bias, models.params.weight[:, 0]], axis=1)
 
 
-def fitted(method, held):
+def fitted(method, clients):
     """Fit without a run; the task's own model is not linear, and that does not matter."""
     with jax.enable_x64(True):
-        task = Task.of(held, Mlp(hidden=(3,)), dtype=np.float64)
-        method.check(task, held)
-        return method.fit(method.adapt(task), held.arrays())
+        task = Task.of(clients, Mlp(hidden=(3,)), dtype=np.float64)
+        method.check(task, clients)
+        return method.fit(method.adapt(task), clients.arrays())
 
 
 def test_the_hand_computed_case_of_two_clusters():
@@ -70,8 +70,8 @@ def test_the_hand_computed_case_of_two_clusters():
 
 
 def test_one_message_each_way_in_the_first_round_and_nothing_after():
-    held = federation(random_parts(), groups=np.arange(6) % 2)
-    result = run(held, "linear", Hierarchical(residual_variance=1), rounds=4, evaluate_every=2)
+    clients = federation(random_parts(), groups=np.arange(6) % 2)
+    result = run(clients, "linear", Hierarchical(residual_variance=1), rounds=4, evaluate_every=2)
     edges = result.ledger.edges()
     width = 3  # the intercept and two slopes; as a variance is estimated, also y'y
     up, down = HEADER + 8 * (width * (width + 1) // 2 + width + 1), HEADER + 8 * width
@@ -81,10 +81,10 @@ def test_one_message_each_way_in_the_first_round_and_nothing_after():
     assert edges[edges["sender"] == "hub"]["bytes"].tolist() == [down] * 6
     assert [row["round"] for row in result.rows] == [2, 4]
     assert result.rows[0]["test_score"] == result.rows[1]["test_score"]
-    given = fitted(Hierarchical(residual_variance=1, client_variance=1, group_variance=1), held)
+    given = fitted(Hierarchical(residual_variance=1, client_variance=1, group_variance=1), clients)
     assert (given.messages, given.bytes_up, given.bytes_down) == (1, up - 8, down)
-    assert fitted(PooledExact(), held)[1:] == (1, up - 8, down)
-    assert fitted(LocalExact(), held)[1:] == (0, 0, 0)
+    assert fitted(PooledExact(), clients)[1:] == (1, up - 8, down)
+    assert fitted(LocalExact(), clients)[1:] == (0, 0, 0)
 
 
 def test_alone_and_pooled_are_least_squares():
@@ -104,11 +104,11 @@ def test_alone_and_pooled_are_least_squares():
 def test_clients_are_drawn_to_their_group_and_groups_to_all():
     # Without variance between clients everyone has its group's regression, and without any between groups, that of all.
     parts, groups = random_parts(), np.array([0, 0, 0, 1, 1, 1])
-    held, settings = federation(parts, groups=groups), {"residual_variance": 1.0, "client_variance": 0.0}
-    one = coefficients(fitted(Hierarchical(group_variance=0.0, **settings), held).models)
+    clients, settings = federation(parts, groups=groups), {"residual_variance": 1.0, "client_variance": 0.0}
+    one = coefficients(fitted(Hierarchical(group_variance=0.0, **settings), clients).models)
     whole = least_squares(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]))
     np.testing.assert_allclose(one, [whole] * 6, atol=1e-5)
-    two = coefficients(fitted(Hierarchical(group_variance=1e9, **settings), held).models)
+    two = coefficients(fitted(Hierarchical(group_variance=1e9, **settings), clients).models)
     for chosen in (slice(0, 3), slice(3, 6)):
         own = least_squares(
             np.concatenate([x for x, _ in parts[chosen]]), np.concatenate([y for _, y in parts[chosen]])
@@ -122,8 +122,8 @@ def test_two_classes_are_logistic_regression():
     parts = random_parts("classification")
     x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
     reference = LogisticRegression(C=1e12, tol=1e-10).fit(x, y)
-    held = federation(parts, "classification", 2)
-    result = run(held, "mlp", PooledExact(), rounds=1)
+    clients = federation(parts, "classification", 2)
+    result = run(clients, "mlp", PooledExact(), rounds=1)
     weight, bias = result.variables.params.weight, result.variables.params.bias
     assert (weight[:, 0] == 0).all()
     np.testing.assert_allclose(weight[:, 1], np.tile(reference.coef_, (6, 1)), atol=1e-4)
@@ -137,25 +137,25 @@ def test_two_classes_are_logistic_regression():
     assert exchanges > 3
     numbers = 6 + (exchanges - 2) * 10 + 1
     assert edges[edges["receiver"] == "hub"]["bytes"].iloc[0] == exchanges * HEADER + 8 * numbers
-    personal = fitted(Hierarchical(client_variance=0.5), held).models.params
+    personal = fitted(Hierarchical(client_variance=0.5), clients).models.params
     assert np.ptp(personal.bias[:, 1]) > 0.01
 
 
-def test_columns_that_follow_from_others_change_no_prediction():
+def test_dependent_columns_change_no_prediction():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(40, 2)).astype(np.float32)
-    word = np.eye(3)[rng.integers(0, 3, 40)]  # its columns sum to one, which the intercept already is
+    word = np.eye(3)[rng.integers(0, 3, 40)]  # its columns sum to one, like the intercept
     wide = np.column_stack([x, word, 2 * x[:, 0] - x[:, 1], np.full(40, 7.0)])
     assert independent_columns(wide).tolist() == [0, 1, 2, 3]
     y = (x[:, 0] + word @ [0, 1, 2] + rng.normal(size=40)).astype(np.float32)
-    held = federation([(wide[:20], y[:20]), (wide[20:], y[20:])])
+    clients = federation([(wide[:20], y[:20]), (wide[20:], y[20:])])
     enough = np.column_stack([x, word[:, :2]])
     expected = np.column_stack([np.ones(40), enough]) @ least_squares(enough, y)
-    predicted = np.column_stack([np.ones(40), wide]) @ coefficients(fitted(PooledExact(), held).models)[0]
+    predicted = np.column_stack([np.ones(40), wide]) @ coefficients(fitted(PooledExact(), clients).models)[0]
     np.testing.assert_allclose(predicted, expected, atol=1e-4)
 
 
-def test_rows_beside_other_methods_in_a_folder_and_from_a_table(tmp_path):
+def test_in_a_comparison_with_other_methods_from_a_table(tmp_path):
     schools = [
         pd.DataFrame(x, columns=["a", "b"]).assign(score=y, school=f"s{i}", district=f"d{i % 2}")
         for i, (x, y) in enumerate(random_parts(clients=8))
@@ -179,25 +179,25 @@ def test_rows_beside_other_methods_in_a_folder_and_from_a_table(tmp_path):
     assert result.model("s0").variables.params.weight.shape == (1, 2)
 
 
-def test_a_run_that_was_stopped_goes_on_without_fitting_again(tmp_path, monkeypatch):
-    held, method = federation(random_parts(), groups=np.arange(6) % 2), Hierarchical()
+def test_a_resumed_run_does_not_fit_again(tmp_path, monkeypatch):
+    clients, method = federation(random_parts(), groups=np.arange(6) % 2), Hierarchical()
     options = {"rounds": 4, "evaluate_every": 1, "checkpoint_every": 1}
-    whole = run(held, "linear", method, **options)
+    whole = run(clients, "linear", method, **options)
 
     def stop(stage, number, *_):
         if stage == "round" and number == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(held, "linear", method, out=tmp_path / "run", progress=stop, **options)
+        run(clients, "linear", method, out=tmp_path / "run", progress=stop, **options)
     monkeypatch.setattr(Hierarchical, "fit", lambda *_: pytest.fail("it was fitted a second time"))
-    resumed = run(held, "linear", method, out=tmp_path / "run", **options)
+    resumed = run(clients, "linear", method, out=tmp_path / "run", **options)
     assert resumed.rows == whole.rows
     pd.testing.assert_frame_equal(resumed.ledger.edges(), whole.ledger.edges())
 
 
 @pytest.mark.parametrize(
-    ("held", "method", "words"),
+    ("clients", "method", "words"),
     [
         (federation(random_parts("classification"), "classification", 3), Hierarchical(), "3 classes"),
         (
@@ -208,9 +208,9 @@ def test_a_run_that_was_stopped_goes_on_without_fitting_again(tmp_path, monkeypa
         (federation([(x, np.stack([y, y], 1)) for x, y in random_parts()], classes=2), LocalExact(), "2 targets"),
     ],
 )
-def test_what_it_cannot_do_is_said_before_anything_runs(held, method, words):
+def test_unsuitable_data_are_refused_before_anything_runs(clients, method, words):
     with pytest.raises(CoterieError, match=words):
-        Job.from_objects(held, "linear", method)
+        Job.from_objects(clients, "linear", method)
 
 
 def test_images_and_constant_tables_are_refused():

@@ -1,6 +1,6 @@
 """Methods without a hub on quadratics: `gossip-sgd` against linear algebra, `local` against a NumPy descent path.
 
-What all methods promise together is in test_contract.py, methods with a hub are in test_methods_hub.py.
+What holds for all methods is in tests/testing, methods with a hub are in test_hub.py.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from coterie.graphs.mixing import metropolis, weight_matrix
 from coterie.graphs.topologies import Ring
 from coterie.learning.task import Variables
 from coterie.methods import FedAvg, GossipSGD, Local
-from coterie.methods.base import is_off
 from coterie.models.mlp import Mlp
+from coterie.traced import is_off
 from support.cases import Weights, own, regression, run, slope, training, weights_of
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -51,10 +51,10 @@ def test_gossip_on_paper(device, order):
     federation = scalars([[1], [1]], [[1], [3]])
     pair = Graph.from_edges([0, 1], [1, 0], 2)
     started = training(federation, GossipSGD(lr=0.1, order=order, **FULL), device, pair, np.array([[0.4], [0.4]]))
-    state, found = run(started, 1, started_from(started, [[0], [2]]))
-    np.testing.assert_allclose(found[:, 0], [0.9, 1.3], rtol=1e-14)
-    _, found = run(started, 1, state, 2)
-    np.testing.assert_allclose(found[:, 0], [1.07, 1.31] if order == "mix-and-step" else [1.134, 1.246], rtol=1e-14)
+    state, models = run(started, 1, started_from(started, [[0], [2]]))
+    np.testing.assert_allclose(models[:, 0], [0.9, 1.3], rtol=1e-14)
+    _, models = run(started, 1, state, 2)
+    np.testing.assert_allclose(models[:, 0], [1.07, 1.31] if order == "mix-and-step" else [1.134, 1.246], rtol=1e-14)
 
 
 def test_without_gradients_disagreement_shrinks_by_the_second_eigenvalue(device):
@@ -66,12 +66,12 @@ def test_without_gradients_disagreement_shrinks_by_the_second_eigenvalue(device)
     second = int(np.argsort(np.abs(values))[-2])
     np.testing.assert_allclose(values[second], (1 + 2 * np.cos(np.pi / 3)) / 3, rtol=1e-12)  # 2/3 for this ring
     started = training(scalars(np.zeros((6, 1)), np.zeros((6, 1))), GossipSGD(lr=0.1, **FULL), device, graph, slots)
-    _, found = run(started, 8, started_from(started, vectors[:, [second]]))
-    np.testing.assert_allclose(found[:, 0], (2 / 3) ** 8 * vectors[:, second], atol=1e-14)
+    _, models = run(started, 8, started_from(started, vectors[:, [second]]))
+    np.testing.assert_allclose(models[:, 0], (2 / 3) ** 8 * vectors[:, second], atol=1e-14)
     start = np.random.default_rng(0).normal(size=(6, 1))
-    _, found = run(started, 8, started_from(started, start))
-    np.testing.assert_allclose(found, np.linalg.matrix_power(W, 8) @ start, rtol=1e-12)
-    np.testing.assert_allclose(found.mean(), start.mean(), rtol=1e-12)
+    _, models = run(started, 8, started_from(started, start))
+    np.testing.assert_allclose(models, np.linalg.matrix_power(W, 8) @ start, rtol=1e-12)
+    np.testing.assert_allclose(models.mean(), start.mean(), rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +97,21 @@ def test_gossip_ends_where_its_equation_says_and_its_bias_is_of_order_eta(curved
         mixed = np.eye(5) if order == "mix-and-step" else W
         solved = np.linalg.solve(np.eye(5) - W + lr * mixed @ A, lr * mixed @ b)
         started = training(federation, GossipSGD(lr=lr, order=order, **FULL), device, graph, slots)
-        _, found = run(started, 1500)
-        np.testing.assert_allclose(found[:, 0], solved, rtol=1e-9)
-        bias.append(np.abs(found[:, 0] - optimum).max())
+        _, models = run(started, 1500)
+        np.testing.assert_allclose(models[:, 0], solved, rtol=1e-9)
+        bias.append(np.abs(models[:, 0] - optimum).max())
     assert 1.8 < bias[0] / bias[1] < 2.2
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_gossip_with_local_steps_and_momentum_redone_in_numpy(device, order):
-    """Three local steps a round, the velocity kept from round to round and never sent."""
+    """Three local steps per round; the velocity is kept from round to round and never sent."""
     federation = regression([4, 6, 3])
     graph = Graph.from_edges([0, 1, 1, 2], [1, 0, 2, 1], 3)
     slots, self_weight = metropolis(graph)
     W = weight_matrix(slots, self_weight, graph).toarray()
     method = GossipSGD(lr=0.1, order=order, batch_size=0, steps=3, momentum=0.7)
-    _, found = run(training(federation, method, device, graph, slots), 3)
+    _, models = run(training(federation, method, device, graph, slots), 3)
     w, velocity = np.zeros((3, 3)), np.zeros((3, 3))
     for _ in range(3):
         after = w.copy()
@@ -120,10 +120,10 @@ def test_gossip_with_local_steps_and_momentum_redone_in_numpy(device, order):
                 velocity[k] = 0.7 * velocity[k] + slope(after[k], *own(federation, k))
                 after[k] = after[k] - 0.1 * velocity[k]
         w = W @ w + (after - w) if order == "mix-and-step" else W @ after
-    np.testing.assert_allclose(found, w, rtol=1e-12)
+    np.testing.assert_allclose(models, w, rtol=1e-12)
 
 
-def test_gossip_sends_a_model_an_edge_and_keeps_personal_layers_at_home(device):
+def test_gossip_sends_one_model_per_edge_without_personal_layers(device):
     """An MLP 3-4-1 has 16 parameters in the first layer and 5 in the second; a message has a header of 48 bytes."""
     federation = regression([4, 6, 3])
     graph = Graph.from_edges([0, 1, 1, 2], [1, 0, 2, 1], 3)
@@ -160,11 +160,11 @@ def test_training_alone_keeps_each_clients_best_model(device, patience):
     """A heavy momentum makes the validation loss go up and down; patience 2 ends the search after two bad rounds."""
     federation = regression([4, 9, 2, 6, 5], seed=7, validation=3)
     counts = federation.validation.count.copy()
-    counts[3] = 0  # this one has nothing to validate with and keeps its newest model
+    counts[3] = 0  # without validation samples it keeps its newest model
     federation = dataclasses.replace(federation, validation=federation.validation._replace(count=counts))
     rounds = 15
     method = Local(lr=0.3, momentum=0.9, patience=patience, **FULL)
-    _, found = run(training(federation, method, device), rounds)
+    _, models = run(training(federation, method, device), rounds)
     kept = []
     for client in range(5):
         path = local_path(federation, client, rounds, 0.3, 0.9)
@@ -175,17 +175,17 @@ def test_training_alone_keeps_each_clients_best_model(device, patience):
             if path[t][0] < path[best][0]:
                 best = t
         kept.append(rounds - 1 if client == 3 else best)
-        np.testing.assert_allclose(found[client], path[kept[-1]][1], rtol=1e-10)
+        np.testing.assert_allclose(models[client], path[kept[-1]][1], rtol=1e-10)
     assert len(set(kept)) > 2
     assert min(kept) < rounds - 1
-    if patience:  # somebody stopped before the best round came
+    if patience:  # some client stopped before its best round
         everything = [
             np.nanargmin([loss for loss, _ in local_path(federation, k, rounds, 0.3, 0.9)]) for k in (0, 1, 2, 4)
         ]
         assert any(early < late for early, late in zip([kept[k] for k in (0, 1, 2, 4)], everything, strict=True))
 
 
-def test_training_alone_talks_to_nobody(device):
+def test_training_alone_sends_nothing(device):
     federation = regression([4, 3])
     started = training(federation, Local(lr=0.1, **FULL), device)
     state, opening = started.init()
@@ -194,8 +194,8 @@ def test_training_alone_talks_to_nobody(device):
         assert not any(np.any(value) for value in traffic)
 
 
-def test_a_number_that_is_zero_is_switched_off_and_any_other_is_an_argument_of_the_program():
-    """Another learning rate is another leaf; switching momentum on is another program."""
+def test_zero_settings_are_constants_and_other_numbers_are_traced():
+    """A new learning rate is only a new leaf; switching momentum on gives another program."""
     leaves, structure = jax.tree.flatten(FedAvg(lr=0.1))
     assert leaves == [0.1]
     assert jax.tree.structure(FedAvg(lr=0.2)) == structure
@@ -210,17 +210,17 @@ def test_a_number_that_is_zero_is_switched_off_and_any_other_is_an_argument_of_t
 
 def test_clients_start_from_one_model_and_seeds_from_different_ones(device):
     federation = regression([4, 3])
-    found = []
+    starts = []
     for seed in (0, 0, 1):
         started = training(federation, GossipSGD(**FULL), device, model=Mlp(hidden=(4,)), seed=seed)
-        found.append(np.asarray(started.init()[0].variables.params.layers[0].weight))
-    assert (found[0][0] == found[0][1]).all()
-    assert (found[0] == found[1]).all()
-    assert not np.allclose(found[0], found[2])
+        starts.append(np.asarray(started.init()[0].variables.params.layers[0].weight))
+    assert (starts[0][0] == starts[0][1]).all()
+    assert (starts[0] == starts[1]).all()
+    assert not np.allclose(starts[0], starts[2])
 
 
 def test_the_models_are_those_of_the_state(device):
     federation = regression([4, 3])
     started = training(federation, FedAvg(lr=0.1, **FULL), device)
-    state, found = run(started, 2)
-    assert (weights_of(started.models(state, 2)) == found).all()
+    state, models = run(started, 2)
+    assert (weights_of(started.models(state, 2)) == models).all()

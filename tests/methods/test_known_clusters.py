@@ -73,13 +73,13 @@ def slope_of(H, b, label, tie, cluster_tie, theta):
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "sum", "tie": 2.0, "p_within": (0.2, 0.4, 0.0)}, {"batch_size": 1}])
 def test_al2sgd_plus_reaches_the_exact_minimiser(federation, device, settings):
-    """To 1e-10, with coins, with other probabilities, and with single samples drawn."""
+    """To 1e-10, with the default and other probabilities, and with minibatches of one sample."""
     method = AsyncAL2SGDPlus(cluster_tie=0.5, iterations=100, **settings)
     H, b = quadratics(federation, method.loss)
     expected = solve(H, b, LABEL, method.tie, 0.5)
     assert np.abs(slope_of(H, b, LABEL, method.tie, 0.5, expected)).max() < 1e-12
-    _, found = run(training(federation, method, device), 400 if method.batch_size else 100)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
+    _, models = run(training(federation, method, device), 400 if method.batch_size else 100)
+    np.testing.assert_allclose(models, expected, atol=1e-10)
 
 
 def test_on_paper(device):
@@ -87,8 +87,8 @@ def test_on_paper(device):
     x, y = np.ones((4, 1, 1)), np.array([[1.0], [2.0], [5.0], [8.0]])
     split = Split(x, y, np.ones(4, np.int32))
     four = Federation(tuple("abcd"), split, split, split, kind="regression", classes=1, groups=np.array([0, 0, 1, 1]))
-    _, found = run(training(four, AsyncAL2SGDPlus(iterations=100), device), 40)
-    np.testing.assert_allclose(found[:, 0], [1.875, 2.375, 5.125, 6.625], atol=1e-10)
+    _, models = run(training(four, AsyncAL2SGDPlus(iterations=100), device), 40)
+    np.testing.assert_allclose(models[:, 0], [1.875, 2.375, 5.125, 6.625], atol=1e-10)
 
 
 def test_without_acceleration_and_without_known_clusters(federation, device):
@@ -97,14 +97,14 @@ def test_without_acceleration_and_without_known_clusters(federation, device):
     alone = Federation(federation.names, *federation.arrays()[:3], kind="regression", classes=1)
     expected = solve(H, b, np.zeros(6, int), 1.0, 1.0)
     method = AsyncAL2SGDPlus(acceleration=0.0, iterations=100)
-    _, found = run(training(alone, method, device), 200)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
+    _, models = run(training(alone, method, device), 200)
+    np.testing.assert_allclose(models, expected, atol=1e-10)
 
 
-# -- the ball -----------------------------------------------------------------------------------------------------
+# -- the neighbourhood of the minimiser ---------------------------------------------------------------------------
 
 
-def test_async_l2gd_stays_in_the_ball_of_theorem_3_5(federation, device):
+def test_async_l2gd_stays_in_the_neighbourhood_of_theorem_3_5(federation, device):
     """E |theta - minimiser|^2 <= 2 eta sigma^2 / mu, and a tenth of the step size makes it about a tenth."""
     H, b = quadratics(federation)
     expected = solve(H, b, LABEL, 1.0, 1.0)
@@ -128,18 +128,18 @@ def test_async_l2gd_stays_in_the_ball_of_theorem_3_5(federation, device):
         state, _ = run(started, 200)
         distances = []
         for block in range(60):
-            state, found = run(started, 10, state, 201 + 10 * block)
-            distances.append(((found - expected) ** 2).sum())
+            state, models = run(started, 10, state, 201 + 10 * block)
+            distances.append(((models - expected) ** 2).sum())
         assert np.mean(distances) <= 2 * lr * sigma / mu
         squared.append(np.mean(distances))
     assert 5 < squared[0] / squared[1] < 20
 
 
-# -- one iteration, whatever the coins ----------------------------------------------------------------------------
+# -- one iteration, for every random choice -----------------------------------------------------------------------
 
 
 class Bench:
-    """A method's single iteration, called with coins of the test's choice."""
+    """A method's single iteration, with the random choices made by the test."""
 
     def __init__(self, federation, method):
         self.method, self.task = method, Task.of(federation, Weights(jnp.zeros((1, 3))), dtype=jnp.float64)
@@ -157,13 +157,13 @@ class Bench:
         return LocalPeers(self.tables, Plan("fast"))
 
     def expectation(self, state, read):
-        """The mean of `read(new state)` over all outcomes of the coins."""
+        """The mean of `read(new state)` over all outcomes of the random choices."""
         p, q = float(state.odds.between[0]), [float(state.odds.within[k]) for k in (0, 1, 3)]  # one of each cluster
         total = p * read(self._step(state, True, jnp.zeros(6, bool)))
-        for coins in itertools.product((False, True), repeat=3):
-            chance = (1 - p) * np.prod([a if met else 1 - a for a, met in zip(q, coins, strict=True)])
+        for within in itertools.product((False, True), repeat=3):
+            chance = (1 - p) * np.prod([a if drawn else 1 - a for a, drawn in zip(q, within, strict=True)])
             if chance:
-                total = total + chance * read(self._step(state, False, jnp.asarray(coins)[LABEL]))
+                total = total + chance * read(self._step(state, False, jnp.asarray(within)[LABEL]))
         return total
 
 
@@ -198,7 +198,7 @@ def test_an_iteration_of_al2sgd_plus_follows_the_gradient_on_average(federation)
     np.testing.assert_allclose((theta - after) / 0.01, expected, rtol=1e-10, atol=1e-11)
 
 
-# -- what auto chooses --------------------------------------------------------------------------------------------
+# -- automatic settings -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", ["mean", "sum"])
@@ -239,28 +239,28 @@ def test_auto_follows_the_corollaries_with_measured_constants(federation, device
 
 
 def test_l2gd_redone_in_numpy_and_its_mean_is_the_minimiser(federation, device):
-    """Its steps are linear in theta and right on average, so the mean of its stationary law is the minimiser."""
+    """Its steps are linear in theta and unbiased, so the mean of its stationary distribution is the minimiser."""
     H, b = quadratics(federation)
     method = L2GD(lr=0.02, tie=0.8, p=0.3, iterations=1)
     started = training(federation, method, device)
     state, _ = started.init()
-    theta, meetings = np.zeros((6, 3)), 0
+    theta, exchanges = np.zeros((6, 3)), 0
     for number in range(1, 13):
-        state, found = run(started, 1, state, number)
-        met, meetings = int(state.meetings[0]) > meetings, int(state.meetings[0])
-        if met:
+        state, models = run(started, 1, state, number)
+        communicated, exchanges = int(state.meetings[0]) > exchanges, int(state.meetings[0])
+        if communicated:
             theta = theta - 0.02 * 0.8 / 0.3 * (theta - theta.mean(0))
         else:
             theta = theta - 0.02 / 0.7 * (np.einsum("kde,ke->kd", H, theta) - b)
-        np.testing.assert_allclose(found, theta, rtol=1e-12, atol=1e-14)
-    assert 0 < meetings < 12
+        np.testing.assert_allclose(models, theta, rtol=1e-12, atol=1e-14)
+    assert 0 < exchanges < 12
     expected = solve(H, b, np.zeros(6, int), 0.8, 1.0)
     started = training(federation, L2GD(lr=0.02, tie=0.8, p=0.3, iterations=50), device)
     state, _ = run(started, 60)
     total = np.zeros((6, 3))
     for block in range(150):
-        state, found = run(started, 2, state, 61 + 2 * block)
-        total += found / 150
+        state, models = run(started, 2, state, 61 + 2 * block)
+        total += models / 150
     assert np.abs(total - expected).max() < 0.02 < np.abs(expected - expected.mean(0)).max()
 
 
@@ -273,21 +273,21 @@ def test_pfedme_on_quadratics(device):
     three = Federation(tuple("abc"), split, split, split, kind="regression", classes=1)
     tie, eta, beta = 2.0, 0.3, 0.5
     method = PFedMe(tie=tie, shared_step=eta * tie, beta=beta, inner_rounds=2, lr=0.25, steps=200, batch_size=0)
-    state, found = run(training(three, method, device), 3)
+    state, models = run(training(three, method, device), 3)
     kappa, w = tie * a / (a + tie), 0.0
     for _ in range(3):
         before_last = c + (1 - eta * kappa) * (w - c)
         theta = (a * c + tie * before_last) / (a + tie)
         w = (1 - beta) * w + beta * np.mean(c + (1 - eta * kappa) ** 2 * (w - c))
     np.testing.assert_allclose(np.asarray(state.shared.w)[:, 0, 0], w, rtol=1e-12)
-    np.testing.assert_allclose(found[:, 0], theta, rtol=1e-12)
+    np.testing.assert_allclose(models[:, 0], theta, rtol=1e-12)
 
 
-# -- what travels -------------------------------------------------------------------------------------------------
+# -- what is sent -------------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_charges_meetings_and_nothing_else(federation, device):
-    """Each meeting is a message up and one down. An MLP 3-4-1 has 16 shared parameters beside a personal layer of 5;
+def test_the_ledger_charges_exchanges_and_nothing_else(federation, device):
+    """Each exchange is a message up and one down. An MLP 3-4-1 has 16 shared parameters and a personal layer of 5;
     float64, 48 bytes of header, a label of 4."""
     for personal, sent in (((), 21), (("layers.1",), 16)):
         method = AsyncL2GD(p_between=0.2, p_within=0.3, lr=0.01, iterations=7)
@@ -299,7 +299,7 @@ def test_the_ledger_charges_meetings_and_nothing_else(federation, device):
         between, within = block.counts["rounds_between"], block.counts["rounds_within"]
         assert between[0] > 0
         assert len({tuple(within[j == LABEL]) for j in range(3)}) == 3
-        assert (within[LABEL == 2] == 0).all()  # a cluster of one has nobody to meet
+        assert (within[LABEL == 2] == 0).all()  # a cluster of one has no exchanges
         traffic = block.traffic
         assert (traffic.up_messages.sum(0) == between + within).all()
         assert (traffic.down_messages.sum(0) == between + within).all()
@@ -309,7 +309,7 @@ def test_the_ledger_charges_meetings_and_nothing_else(federation, device):
 
 
 @pytest.mark.parametrize("method", [L2GD, AsyncL2GD, AsyncAL2SGDPlus, PFedMe])
-def test_personal_layers_are_pulled_nowhere(federation, device, method):
+def test_personal_layers_are_not_tied(federation, device, method):
     """Tied very strongly, shared layers of a cluster agree and personal ones do not."""
     settings = {"tie": 50.0, "iterations": 200} if method is not PFedMe else {"tie": 50.0, "lr": 0.01}
     settings |= {} if method in (L2GD, PFedMe) else {"cluster_tie": 50.0}
@@ -351,7 +351,7 @@ def test_more_settings_out_of_range():
         PFedMe(shared_step=2.0)
 
 
-def test_a_list_of_coins_must_fit_the_clusters(federation, device):
+def test_a_list_of_probabilities_must_fit_the_clusters(federation, device):
     with pytest.raises(CoterieError, match="p_within has 2 entries but the data have 3 clusters"):
         training(federation, AsyncL2GD(p_within=(0.1, 0.2)), device).init()
 
@@ -383,9 +383,9 @@ def test_groups_reach_the_program_and_a_part_of_a_federation_keeps_their_number(
 
 @pytest.mark.parametrize("method", [L2GD(), AsyncAL2SGDPlus(batch_size=2)])
 def test_measured_constants_do_not_depend_on_the_devices(federation, device, method):
-    """Two devices share the clients, as on every CPU with several cores."""
-    model, found = Mlp(hidden=(8,)), []
+    """The clients are split over two devices, as on every CPU with several cores."""
+    model, rates = Mlp(hidden=(8,)), []
     for plan in (Plan("fast"), Plan("fast", 0, Mesh(np.array(device.devices), ("clients",)))):
         state, _ = training(federation, method, device, model=model, plan=plan).init()
-        found.append(state.lr if isinstance(method, L2GD) else state.pace.lr)
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+        rates.append(state.lr if isinstance(method, L2GD) else state.pace.lr)
+    np.testing.assert_allclose(rates[0], rates[1], rtol=1e-9)

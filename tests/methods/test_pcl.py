@@ -32,7 +32,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.mark.parametrize(("file", "personal"), [("pcl_last_layer", "layers.1"), ("pcl_input_layer", "input")])
 def test_examples_run(file, personal, device):
-    """What is personal differs between clients, the rest is exchanged; the file is an experiment and a comparison."""
+    """Personal layers differ between clients, the rest is exchanged; the file is an experiment and a comparison."""
     tables = read_toml(EXAMPLES / f"{file}.toml")
     chosen = {label: table.get("personal") for label, table in Lineup.from_dict(tables).methods}
     assert chosen["spdb"] == chosen["fedper"] == chosen["fedrep"] == [personal]
@@ -46,7 +46,7 @@ def test_examples_run(file, personal, device):
     assert (edges["bytes"] / edges["messages"] == 48 + 4 * sum(leaf[0].size for leaf in shared)).all()
 
 
-def test_a_network_behind_an_affine_layer_begins_as_the_network():
+def test_a_network_behind_an_affine_layer_starts_as_the_network():
     federation = ct.load("digits", clients=3, classes=3)
     key = jax.random.key(0)
     plain = Mlp().build(federation.sample_shape, 10, key)
@@ -110,16 +110,18 @@ def pool(size=400):
 def test_test_sets_with_all_labels():
     """200 test samples for ten clients: two of each label for everyone; `own` gives nearly all to their client."""
     for labels in ("all", "own"):
-        found = Dominant(test_labels=labels)(pool(), 10, 0)
-        counts = [np.bincount(y[:n], minlength=10) for y, n in zip(found.test.y, found.test.count, strict=True)]
+        federation = Dominant(test_labels=labels)(pool(), 10, 0)
+        counts = [
+            np.bincount(y[:n], minlength=10) for y, n in zip(federation.test.y, federation.test.count, strict=True)
+        ]
         assert (np.array(counts) == 2).all() if labels == "all" else all(c[i] >= 15 for i, c in enumerate(counts))
     with pytest.raises(CoterieError, match="test_labels is all but test sets are the clients' own samples"):
         Dominant(test_labels="all", test_from="own")(pool(), 10, 0)
 
 
 def test_reproduce_lays_out_figure_1():
-    found = spdb.reproduction("mnist", "limited", test="all", rounds=500)
-    tables = found.tables
+    plan = spdb.reproduction("mnist", "limited", test="all", rounds=500)
+    tables = plan.tables
     assert tables["partition"] == {
         "name": "dominant", "clients": 10, "share": 0.95, "validation": 0.0, "samples": 128, "test_labels": "all"
     }  # fmt: skip
@@ -127,7 +129,7 @@ def test_reproduce_lays_out_figure_1():
     lineup = Lineup.from_dict(tables)
     assert [label for label, _ in lineup.methods] == list(spdb.METHODS)
     assert lineup.experiment.graph.common.weights == "laplacian"
-    assert "500 iterations" in found.note
+    assert "500 iterations" in plan.note
     for wrong in ({"dataset": "cifar10"}, {"setting": "many"}, {"test": "none"}):
         with pytest.raises(CoterieError, match=f"{next(iter(wrong))} must be one of"):
             spdb.reproduction(**wrong)
@@ -157,7 +159,7 @@ def test_on_mnist_with_few_samples_personal_layers_beat_shared_models(device):
     """The setting of Figure 1 at a tenth of its length: in every seed, on test sets like the training sets."""
     methods = ("spdb", "gossip-sgd", "d2", "gnsd")
     lineup = Lineup.from_dict(spdb.reproduction(methods=methods, rounds=1000).tables)
-    found = ct.compare(lineup.experiment, lineup.methods, 2, device=device).results
-    score = {label: np.array([run.final["test_score"].mean() for run in runs]) for label, runs in found.items()}
+    results = ct.compare(lineup.experiment, lineup.methods, 2, device=device).results
+    score = {label: np.array([run.final["test_score"].mean() for run in runs]) for label, runs in results.items()}
     for rival in methods[1:]:
         assert (score["spdb"] > score[rival] + 0.02).all()

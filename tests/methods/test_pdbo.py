@@ -1,4 +1,4 @@
-"""PDBO-MTL: its hyper-gradient against a dense solution, its steps, its restarts, what travels, and bad input."""
+"""PDBO-MTL: its hyper-gradient against a dense solution, its steps, its restarts, what is sent, and bad input."""
 
 import dataclasses
 from functools import partial
@@ -52,7 +52,7 @@ def test_the_step_follows_the_dense_hypergradient(engine):
 
     After a few pushes only: at the minimum the two predictors are equal, and no weight matters.
     """
-    settings = PLAIN | {"weight_decay": 0.5}  # enough for a mixture, which is not convex by itself
+    settings = PLAIN | {"weight_decay": 0.5}  # a mixture is not convex without it
     method = PDBOMTL(**settings, pushes=2, estimator="neumann", depth=150, damping=0.4, gossip=2, outer_lr=0.01)
     training, (state,), _ = train(engine, method, 1)
     task, clients = training.task, jax.device_get(engine.clients).train
@@ -81,15 +81,15 @@ def test_the_step_follows_the_dense_hypergradient(engine):
         return jax.hessian(inner, 1)(i, point, lam), mixed, *jax.grad(outer, (1, 2))(i, point, lam)
 
     each = [[np.asarray(a, np.float64) for a in derivatives(i)] for i in range(CLIENTS)]
-    hessian, slope = sum(found[0] for found in each), sum(found[2] for found in each)
-    assert np.linalg.eigvalsh(hessian).min() > 0.1  # the series has a sum
+    hessian, slope = sum(terms[0] for terms in each), sum(terms[2] for terms in each)
+    assert np.linalg.eigvalsh(hessian).min() > 0.1  # the series converges
     q = np.linalg.solve(hessian, slope)
-    found = gradient_of_adam(state)
+    gradient = gradient_of_adam(state)
     for i, (_, cross, _, direct) in enumerate(each):
         expected = direct - cross.T @ q
-        np.testing.assert_allclose(found[i], expected, atol=1e-3 * np.abs(found).max())
-        assert np.abs(cross.T @ q).max() > 0.05 * np.abs(found).max()  # the indirect part is not negligible here
-    assert np.abs(found).max() > 1e-3
+        np.testing.assert_allclose(gradient[i], expected, atol=1e-3 * np.abs(gradient).max())
+        assert np.abs(cross.T @ q).max() > 0.05 * np.abs(gradient).max()  # the indirect part is not negligible here
+    assert np.abs(gradient).max() > 1e-3
 
 
 def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its_sign(engine):
@@ -108,13 +108,13 @@ def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its
         gradient = jax.grad(cost)(params.mixture)
         np.testing.assert_allclose(gradient_of_adam(state)[i], gradient, atol=1e-6)
         np.testing.assert_allclose(state.weights.mixture[i], -0.3 * np.sign(gradient), rtol=1e-3)
-    # pushes alone: no message for an estimate that asks nobody
+    # only the pushes: the local estimate sends no message
     assert (block.traffic.heard_messages[0] == 5).all()
-    assert (state.pushed == 5).all()  # and no step of a network that changes
+    assert (state.pushed == 5).all()  # and takes no step of the network
 
 
 def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
-    """With weights that hardly move, a restarted round repeats itself; one that goes on comes further."""
+    """With weights that hardly move, a restarted round repeats itself; a warm one makes progress."""
     settings = PLAIN | {"pushes": 5, "estimator": "local", "outer_lr": 1e-9}
     _, (first, second), _ = train(engine, PDBOMTL(**settings, inner="restart"), 2)
     for a, b in zip(jax.tree.leaves(first.variables), jax.tree.leaves(second.variables), strict=True):
@@ -126,7 +126,7 @@ def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
 
 
 def test_the_learning_rate_can_be_annealed_from_round_to_round(engine):
-    """Shrunk from the first round on, a rate of 0.5 is one of 0.25."""
+    """A rate of 0.5, halved from the first round on, equals a rate of 0.25."""
     settings = PLAIN | {"pushes": 5, "estimator": "local"}
     _, (annealed,), _ = train(engine, PDBOMTL(**settings, decay=0.5, decay_every=2), 1)
     _, (small,), _ = train(engine, PDBOMTL(**(settings | {"lr": 0.25})), 1)
@@ -134,7 +134,7 @@ def test_the_learning_rate_can_be_annealed_from_round_to_round(engine):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_it_settles_at_the_end_of_a_round():
+def test_the_learning_rate_falls_at_the_end_of_a_round():
     """One client, one predictor: plain gradient descent with lr, then lr / 10, then lr / 100, step by step."""
     federation = small_federation(1)
     engine = Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
@@ -151,7 +151,7 @@ def test_it_settles_at_the_end_of_a_round():
         np.testing.assert_allclose(a, np.asarray(b)[0], atol=1e-6)
 
 
-def test_the_personal_weights_do_not_travel(engine):
+def test_the_personal_weights_are_not_sent(engine):
     """A message of gradient push is the base predictors and the push-sum weight: not the two personal numbers."""
     method = PDBOMTL(**PLAIN, pushes=1, estimator="local")
     training, _, block = train(engine, method, 1)
@@ -181,17 +181,17 @@ def test_bad_input():
 
 
 def test_random_links_are_observed(engine):
-    """What a client counts of its links tends to their probabilities; the report's weights come from it."""
+    """The observed link frequencies tend to the probabilities; the report's weights come from them."""
     graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)
     method = PDBOMTL(**PLAIN, pushes=4000, estimator="local")
     _, _, block = train(engine, method, 1, graph)
-    heard = graph.probability
-    np.testing.assert_allclose(block.weights, heard / (1 + heard.sum(1, keepdims=True)), atol=0.02)
+    frequency = graph.probability
+    np.testing.assert_allclose(block.weights, frequency / (1 + frequency.sum(1, keepdims=True)), atol=0.02)
 
 
 @pytest.mark.parametrize("inner", ["restart", "warm"])
-def test_what_was_observed_is_kept_from_round_to_round(engine, inner):
-    """Rounds of a few pushes tell little of a link: hyper-gradient push counts those of all rounds."""
+def test_link_counts_are_kept_from_round_to_round(engine, inner):
+    """A round of a few pushes says little about a link, so hyper-gradient push counts over all rounds."""
     graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)
     method = PDBOMTL(**PLAIN, pushes=4, estimator="hgp", depth=1, inner=inner)
     _, (first, second), _ = train(engine, method, 2, graph)

@@ -1,4 +1,4 @@
-"""What is personal never leaves its client: every message of every method is looked into.
+"""Personal layers never leave their client: every message of every method is inspected.
 
 Two ways. Frames that are really sent are opened, and no number in them is one of a personal layer. And for every
 registered method the sizes of all messages must be the same when the personal layers get larger, which also finds what
@@ -82,7 +82,7 @@ def floats(frame):
 
 
 def overheard(method, task, federation, graph, weights):
-    """Run two rounds over frames; returns the numbers in them, and all that personal layers were between rounds."""
+    """Run two rounds over frames; returns the numbers in them, and all values of personal layers between rounds."""
     listener, tables = Listener(), make_tables(graph, weights, np.arange(CLIENTS))
     line = Line()
     line.connect(listener)
@@ -120,13 +120,13 @@ HEARD = ("spdb", "fedper", "fedrep", "spd", "gnsd", "gossip-sgd", "sgp", "fedavg
 @pytest.mark.parametrize("name", HEARD)
 def test_no_frame_holds_a_number_of_a_personal_layer(name):
     sent, secret = overheard(*setting(name, 5))
-    assert len(sent) > 28  # at least a body was heard
+    assert len(sent) > 28  # at least one body was sent
     assert not sent & secret
 
 
 @method
 class Leaky(GossipSGD):
-    """Sends everything along, and uses nothing of it."""
+    """Sends the whole model, and does not use the personal part."""
 
     def round(self, task, state, peers, clients, key):
         state, info = super().round(task, state, peers, clients, key)
@@ -134,7 +134,7 @@ class Leaky(GossipSGD):
         return state, info._replace(loss=info.loss + 0 * jax.tree.leaves(leaked)[0].sum())
 
 
-def test_a_leak_would_be_heard():
+def test_a_leak_would_be_detected():
     _, *rest = setting("gossip-sgd", 5)
     sent, secret = overheard(Leaky(), *rest)
     assert sent & secret
@@ -155,7 +155,7 @@ def messages(name, width, monkeypatch):
 
 
 def talks(name):
-    """Methods that train round by round and reach others; `pooled` hands over all data and says so."""
+    """Methods that train in rounds and send messages; not `pooled`, which sends all data and says so."""
     return name not in ("local", "pooled") and hasattr(registry.load("methods", name), "init")
 
 

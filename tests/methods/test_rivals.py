@@ -125,7 +125,7 @@ def test_fomo_by_hand():
 
 
 def fomo_round(theta, train, validation, lr, own=0.0):
-    """Do eq. 5 and 6 for all clients; `own` are personal points, which the judge adds to every candidate."""
+    """Compute eq. 5 and 6 for all clients; `own` are personal points, which a client adds to every candidate."""
     trained = theta - lr * (theta + own - train)
     own_trained = own - lr * (theta + own - train) if np.ndim(own) else 0.0
     after = np.empty_like(theta)
@@ -147,7 +147,7 @@ def test_fomo_round_in_numpy():
     np.testing.assert_allclose(game.round(), fomo_round(after, TRAIN, VALIDATION, 0.3)[0], rtol=1e-12)
 
 
-def test_fomo_judges_with_the_judges_own_layers():
+def test_fomo_evaluates_models_with_the_clients_own_layers():
     own = np.array([[0.5, 0.0], [-0.5, 0.2], [0.1, -0.3]])
     game = Play("fomo", federation(TRAIN, VALIDATION), START, own, lr=0.3)
     shared, personal = fomo_round(START, TRAIN, VALIDATION, 0.3, own)
@@ -167,7 +167,7 @@ def test_fomo_keeps_what_it_trained_when_nothing_helps():
 
 def test_cga_by_hand():
     # At the origin the gradients are (-1, 0) and (1, -1), whose product is negative. Client 0: u = 1/2 and the
-    # direction (-1/2, -1/2); client 1: u = 1 and (0, -1). Both are orthogonal to the gradient that objected.
+    # direction (-1/2, -1/2); client 1: u = 1 and (0, -1). Both are orthogonal to the gradient in conflict.
     game = Play("cga", federation([[1.0, 0.0], [-1.0, 1.0]]), 0.0)
     np.testing.assert_allclose(game.round(), [[0.25, 0.25], [0.0, 0.5]], atol=1e-12)
     np.testing.assert_allclose(game.weights, [[0.5 / 1.5], [1 / 2]], rtol=1e-9)
@@ -351,14 +351,14 @@ def test_pfedgraph_round_in_numpy(tie):
     weights = []
     for row in cosines:
         total = {"type": "eq", "fun": lambda x: x.sum() - 1}
-        found = scipy.optimize.minimize(
+        solution = scipy.optimize.minimize(
             lambda x, row=row: 0.6 * ((x - counts / 7) ** 2).sum() - row @ x,
             np.full(3, 1 / 3),
             bounds=[(0, None)] * 3,
             constraints=[total],
             options={"ftol": 1e-15},
         )
-        weights.append(found.x)
+        weights.append(solution.x)
     np.testing.assert_allclose(game.round(), np.array(weights) @ trained, atol=1e-5)
     assert game.weights[0].max() > 0
 
@@ -382,7 +382,7 @@ def lost(clients, exchanges=64):
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_whoever_hears_nobody_trains_alone(name):
+def test_without_neighbours_a_client_trains_alone(name):
     game = Play(name, federation(TRAIN, VALIDATION), START, lr=0.1, arrivals=jax.tree.map(jnp.asarray, lost(3)))
     np.testing.assert_allclose(game.round(), START - 0.1 * (START - TRAIN), rtol=1e-9)
 
@@ -404,7 +404,7 @@ def test_a_neighbour_that_is_not_a_number_has_no_weight(name, mode):
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_what_is_personal_does_not_travel(name):
+def test_personal_layers_are_not_sent(name):
     def sent(own):
         game = Play(name, federation(TRAIN, VALIDATION), START, own)
         game.round()

@@ -1,4 +1,4 @@
-"""SCooL's round: the M-step, sparsification, recovery of planted groups, personal layers, and what loss does."""
+"""SCooL's round: the M-step, sparsification, recovery of planted groups, personal layers, infinite losses."""
 
 import dataclasses
 
@@ -64,9 +64,9 @@ def test_planted_groups_are_recovered_by_round_ten(request, method, data):
     federation, engine = request.getfixturevalue(data)
     for seed in range(5):
         _, block, training = learn(engine, method, 10, seed)
-        found = quality(federation, block, training.graph)
-        assert found["graph_auroc"] >= 0.99
-        assert found["graph_ari"] >= 0.95
+        scores = quality(federation, block, training.graph)
+        assert scores["graph_auroc"] >= 0.99
+        assert scores["graph_ari"] >= 0.95
 
 
 @pytest.mark.parametrize("method", [ScoolSBM(**SETTINGS), ScoolAttention(**SETTINGS)], ids=["sbm", "attention"])
@@ -139,7 +139,7 @@ def test_sparsification_keeps_the_heaviest_and_only_they_carry_messages(digits):
     np.testing.assert_array_equal(
         state.weights, np.take_along_axis(weights, kept.neighbours - (kept.neighbours > np.arange(20)[:, None]), 1)
     )
-    assert news.up_messages.sum() == 20  # everyone says whom it keeps
+    assert news.up_messages.sum() == 20  # everyone sends which neighbours it keeps
     _, block = training.advance(state, 4, 1)
     # One answer and one pseudo-gradient from each kept neighbour.
     assert block.traffic.heard_messages[0].tolist() == [[2, 2, 2]] * 20

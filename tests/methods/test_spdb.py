@@ -80,7 +80,7 @@ def trained(federation, ring, device, rounds=6000, **settings):
 
 @pytest.mark.usefixtures("x64")
 def test_one_loss_for_both_levels_needs_no_hessian(federation, ring, device):
-    """f = g: a step on y, then one on x, ends where the loss of all is least, in x and in every y_i."""
+    """f = g: steps on y and x in turns converge to the minimum of the total loss, in x and in every y_i."""
     params = trained(federation, ring, device)
     best = best_base(federation, "train")
     np.testing.assert_allclose(params.base, np.tile(best, (4, 1)), atol=1e-9)
@@ -90,7 +90,7 @@ def test_one_loss_for_both_levels_needs_no_hessian(federation, ring, device):
 
 
 @pytest.mark.usefixtures("x64")
-def test_other_samples_above_need_the_hessian(federation, ring, device):
+def test_an_upper_level_on_validation_samples_needs_the_hessian(federation, ring, device):
     """f on validation samples: exact with conjugate gradients, nearly with many terms of the series, wrong without."""
     best = best_base(federation, "validation")
     gaps = {}
@@ -134,13 +134,13 @@ def test_weight_decay_belongs_to_the_lower_level(federation, ring, device):
 
 @pytest.mark.usefixtures("x64")
 def test_fedper_trains_together_and_fedrep_in_turns_redone_in_numpy(federation, device):
-    """Two full steps a round for each part; the hub averages the base with the numbers of samples."""
+    """Two full steps per round for each part; the hub averages the base with the numbers of samples."""
     counts = np.asarray(federation.train.count, float)
-    found = {}
+    trained = {}
     for cls in (FedPer, FedRep):
         started = training(federation, cls(lr=0.1, personal=("head",), batch_size=0, steps=2), device, model=halves())
         state, _ = started.advance(started.init()[0], 1, 3)
-        found[cls] = started.method.models(state).params
+        trained[cls] = started.method.models(state).params
     for cls in (FedPer, FedRep):
         base, heads = np.zeros(SHARED), np.zeros((4, FEATURES - SHARED))
         for _ in range(3):
@@ -154,8 +154,8 @@ def test_fedper_trains_together_and_fedrep_in_turns_redone_in_numpy(federation, 
                         z = z - 0.1 * mask * (x.T @ (x @ z - y) / len(x))
                 bases[i], heads[i] = z[:SHARED], z[SHARED:]
             base = counts @ bases / counts.sum()
-        np.testing.assert_allclose(found[cls].base, np.tile(base, (4, 1)), rtol=1e-12)
-        np.testing.assert_allclose(found[cls].head, heads, rtol=1e-12)
+        np.testing.assert_allclose(trained[cls].base, np.tile(base, (4, 1)), rtol=1e-12)
+        np.testing.assert_allclose(trained[cls].head, heads, rtol=1e-12)
 
 
 def small():
@@ -181,7 +181,7 @@ def test_what_is_personal(cls):
         Job.from_objects(federation, model="linear", method=cls())
 
 
-def test_validation_above_needs_validation_samples_and_curvature():
+def test_an_upper_level_on_validation_samples_needs_samples_and_curvature():
     federation = small()
     upper = {"upper": "validation", "lr": 0.1}
     with pytest.raises(CoterieError, match="the Hessian of the personal layers of client 'client-0' is singular"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.methods.shared.known_clusters import count, start_counting, throw
+from coterie.methods.shared.known_clusters import count, draw_exchanges, start_counting
 from coterie.numerics.cluster_odds import (
     ClusterRounds,
     Odds,
@@ -226,7 +226,7 @@ def test_rounds_of_communication():
     label = jnp.arange(2)
     odds = Odds(jnp.full(2, p), jnp.full(2, q), None, None)
     keys = jax.vmap(lambda t: jax.random.fold_in(jax.random.key(0), t))(jnp.arange(T))
-    everyone, cluster = jax.jit(jax.vmap(lambda key: throw(odds, label, key)))(keys)
+    everyone, cluster = jax.jit(jax.vmap(lambda key: draw_exchanges(odds, label, key)))(keys)
     kinds = np.where(np.asarray(everyone)[:, None], 2, np.asarray(cluster).astype(int))
     result = np.stack(cluster_rounds(kinds)) / T  # [4, G]
     np.testing.assert_allclose(result, np.array([[0.3], [0.21], [0.28], [0.1176]]) * np.ones(2), atol=0.003)

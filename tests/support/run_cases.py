@@ -1,4 +1,4 @@
-"""A method that does exactly what a script says, so that a test knows every score of a run beforehand."""
+"""A method that follows a script, so that a test knows every score of a run in advance."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -52,6 +52,3 @@ class Scripted(Method):
         params = eqx.tree_at(lambda model: model.bias, state.variables.params, bias)
         loss = jnp.where(breaks & (number == self.bad_loss), jnp.nan, 1.0)
         return State(Variables(params), number), Info(loss)
-
-    def models(self, state):
-        return state.variables

@@ -21,7 +21,7 @@ class State(NamedTuple):
 
 @method
 class EveryVerb(Method):
-    """Every verb moves the model a little, and what one verb brings goes into the next; most run in a loop too."""
+    """Every verb moves the model a little, and each result enters the next verb; most also run in a loop."""
 
     topology: ClassVar[Topology] = "graph"
     lr: float = param(0.1, "how much a gradient of a neighbour counts")
@@ -48,9 +48,9 @@ class EveryVerb(Method):
         )
         params = blend(peers, LinearNetwork(params.weight, shaken), peers.weights)
 
-        # Every neighbour says how my model does on its data; the better it does, the more its gradient counts.
-        losses, heard = peers.ask(loss_at, params, clients.train)
-        slope, _ = peers.ask(jax.grad(loss_at), params, clients.train, jnp.where(heard, self.lr / (1 + losses), 0))
+        # Every neighbour answers with my model's loss on its data; the lower it is, the more its gradient counts.
+        losses, arrived = peers.ask(loss_at, params, clients.train)
+        slope, _ = peers.ask(jax.grad(loss_at), params, clients.train, jnp.where(arrived, self.lr / (1 + losses), 0))
         params = tree.minus(params, slope)
 
         def exchange(step, carry):
@@ -63,10 +63,10 @@ class EveryVerb(Method):
             stays = (1 + (to & ~acked).sum(1)).astype(portion.dtype)
             value, mass = tree.plus(peers.seal((stays[:, None] * sent[0], stays * sent[1])), got)
 
-            mine = peers.ids[:, None].astype(bias.dtype) - peers.neighbours  # what I hold for each neighbour
+            mine = peers.ids[:, None].astype(bias.dtype) - peers.neighbours  # one value per neighbour
             theirs, arrived = peers.swap(jnp.stack([mine, 0 * mine + value[:, :1]], 2))
-            told = peers.sum_slots(theirs[:, :, 0]) + peers.sum_slots(theirs[:, :, 1])
-            bias = bias + peers.seal(0.01 * told[:, None]) + peers.seal(0.02 * arrived.sum(1)[:, None])
+            total = peers.sum_slots(theirs[:, :, 0]) + peers.sum_slots(theirs[:, :, 1])
+            bias = bias + peers.seal(0.01 * total[:, None]) + peers.seal(0.02 * arrived.sum(1)[:, None])
 
             answers, _ = peers.ask(lambda x, own: x * own, value[:, 0], mass)
             bias = bias + peers.seal(0.01 * peers.sum_slots(answers)[:, None])
@@ -75,11 +75,11 @@ class EveryVerb(Method):
             taking_part = jnp.where(peers.ids % 3 == 0, 0, clients.train.count).astype(bias.dtype)
             bias, _ = peers.mean(bias, taking_part, (peers.ids % 2, 2))
 
-            def meet(bias):
+            def towards_centres(bias):
                 means, _ = peers.centres(bias, taking_part, (peers.ids % 2, 2), across=peers.ids.astype(bias.dtype))
                 return bias + peers.seal(0.1 * (means.near - means.far)) + peers.seal(0.01 * means.far_weight[:, None])
 
-            bias = peers.choose(step == 1, meet, lambda bias: bias, bias)
+            bias = peers.choose(step == 1, towards_centres, lambda bias: bias, bias)
             return bias, value, mass
 
         bias, value, mass = peers.loop(2, exchange, (params.bias, state.value, state.mass))
@@ -88,6 +88,3 @@ class EveryVerb(Method):
         estimate = peers.seal(0.01 * value.sum(1) / mass) + peers.seal(0.01 * jnp.where(arrived, everyone, 0).sum())
         params = LinearNetwork(params.weight, bias + (estimate + average)[:, None])
         return State(Variables(params), value, mass), Info(peers.sum_slots(losses))
-
-    def models(self, state):
-        return state.variables

@@ -1,8 +1,8 @@
 """Local training: stochastic gradient descent of one client on its own samples, shared by all methods.
 
-A minibatch comes only from the client's own samples. `epochs` counts passes over them, a fresh order each: 62 samples
-in batches of at most 10 make 7 steps of 8 or 9 (six tens and a noisy pair would throw small clients off course).
-`steps` counts minibatches drawn with replacement instead.
+A minibatch comes only from the client's own samples. `epochs` counts passes over them, each in a new random order: 62
+samples in batches of at most 10 make 7 steps of 8 or 9 samples (six steps of 10 and one of 2 would end every pass with
+a noisy gradient). `steps` counts minibatches drawn with replacement instead.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ __all__ = ["LocalSGD", "Trained"]
 
 
 class Trained(NamedTuple):
-    """What a client's local training returns."""
+    """The result of a client's local training."""
 
     variables: Variables
     optimiser: Any
@@ -32,17 +32,17 @@ class Trained(NamedTuple):
 
 @spec
 class LocalSGD:
-    """The settings of local training that every method shares (abstract: methods derive from it)."""
+    """Local training and its settings; methods derive from it."""
 
     lr: float = param(0.05, "step size of a local step", above=0)
     momentum: float = param(0.0, "momentum of the local optimiser", at_least=0, below=1)
     weight_decay: float = param(0.0, "L2 penalty added to every gradient", at_least=0)
-    batch_size: int = param(10, "samples in a minibatch; 0 takes all of the client's data", at_least=0)
-    epochs: int = param(1, "passes over the client's data in a round", at_least=1)
-    steps: int = param(0, "local steps in a round instead of epochs; 0 counts epochs", at_least=0)
-    decay: float = param(0.0, "factor by which lr shrinks when it is annealed; 0 keeps it", at_least=0, at_most=1)
-    decay_after: int = param(0, "rounds before lr shrinks for the first time", at_least=0)
-    decay_every: int = param(1, "rounds from one shrinking of lr to the next", at_least=1)
+    batch_size: int = param(10, "samples per minibatch; 0: all of the client's data", at_least=0)
+    epochs: int = param(1, "passes over the client's data per round", at_least=1)
+    steps: int = param(0, "local steps per round, instead of epochs; 0: use epochs", at_least=0)
+    decay: float = param(0.0, "factor applied to lr at each decay; 0: lr stays constant", at_least=0, at_most=1)
+    decay_after: int = param(0, "rounds before the first decay of lr", at_least=0)
+    decay_every: int = param(1, "rounds between two decays of lr", at_least=1)
 
     def at_round(self, number: jax.Array | int) -> Self:
         """Return the method with the learning rate of round `number`, counted from 1."""
@@ -60,7 +60,7 @@ class LocalSGD:
         return dataclasses.replace(self, batch_size=0, epochs=1, steps=0, momentum=0.0, weight_decay=0.0, decay=0.0)
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Return SGD with the given momentum and weight decay; what is switched off costs nothing."""
+        """Return SGD with the given momentum and weight decay; what is switched off is left out."""
         parts = [] if is_off(self.weight_decay) else [optax.add_decayed_weights(self.weight_decay)]
         parts += [] if is_off(self.momentum) else [optax.trace(decay=self.momentum)]
         return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
@@ -83,12 +83,12 @@ class LocalSGD:
             task: model and loss.
             variables: where to start.
             data: the client's own samples, `x [n, ...]`, `y [n, ...]`, `count []`.
-            key: the client's key of this round.
-            optimiser_state: momentum from the previous round; None starts afresh.
+            key: the client's key for this round.
+            optimiser_state: momentum from the previous round; None starts without.
             pull: an extra gradient as a function of the parameters (a proximal term).
             epochs: overrides the setting.
             slope: `slope(params, statistics, x, y, mask, key) -> ((loss, statistics), gradient)` instead of the
-                loss's own; `params` may then be a part of the model.
+                gradient of the loss; `params` may then be a part of the model.
         """
         optimiser, follow = self.optimiser(), slope or jax.value_and_grad(task.loss, has_aux=True)
         if optimiser_state is None:
@@ -112,21 +112,21 @@ class LocalSGD:
             return Trained(carry[0], carry[1], carry[2] / self.steps)
         epochs = self.epochs if epochs is None else epochs
         size = min(self.batch_size, n) or n
-        # Under vmap a bound that differs between clients becomes a mask: a client that has finished its pass waits.
+        # Under vmap a bound that differs between clients becomes a mask: clients that have finished their pass wait.
         own_steps = -(-n // size) if task.equal_sizes else (data.count + size - 1) // size
 
         def one_epoch(e: jax.Array, carry: tuple) -> tuple:
             order_key, step_key = jax.random.split(jax.random.fold_in(key, e))
             rank = jnp.where(jnp.arange(n) < data.count, jax.random.uniform(order_key, (n,)), jnp.inf)
-            order = jnp.argsort(rank) if size < n else jnp.arange(n)  # the order within one batch of all is nothing
+            order = jnp.argsort(rank) if size < n else jnp.arange(n)  # a full batch needs no shuffling
 
-            def start_of(t: jax.Array) -> jax.Array:  # the first steps take one sample more than the others
+            def start_of(t: jax.Array) -> jax.Array:  # the first steps take one more sample than the others
                 return t * (data.count // own_steps) + jnp.minimum(t, data.count % own_steps)
 
             def one_step(t: jax.Array, carry: tuple) -> tuple:
                 place = start_of(t) + jnp.arange(size)
                 mask = place < start_of(t + 1)
-                # What is masked is one of the client's own samples too: padding reaches no gradient and no statistic.
+                # Masked places repeat the client's own samples, so that padding reaches no gradient and no statistic.
                 indices = order[place % jnp.maximum(data.count, 1)]
                 return step(carry, indices, mask, jax.random.fold_in(step_key, t))
 

@@ -1,14 +1,15 @@
-"""`async-l2gd` accelerated and without its ball: the variance of coins and minibatches is taken out.
+"""`async-l2gd` with variance reduction and acceleration: it converges to the minimiser, not to a neighbourhood of it.
 
 Lyu, Hanzely and Kolar 2022, Algorithm 2 (Async-AL2SGD+: loopless Katyusha, Hanzely, Kovalev and Richtarik 2020, with
-their oracle). Each client keeps an anchor x with its gradient and means; the estimate of a coin is of the *difference*
+their oracle). Each client keeps an anchor x with its gradient and means; the random estimate is of the *difference*
 between theta and x, and the anchor's exact gradient is added. Changed: the printed oracle (4.1) lacks the tau_j part of
 a global iteration and is biased; the means after a refresh are those of the new anchor; and the refresh probability is
-that of news between clusters, p_0 (1 - p_0), since a fixed one lets refreshes dominate the communication.
-`acceleration` = 0 leaves the momentum out (loopless SVRG, L2SGD+ of Hanzely and Richtarik 2020).
+p_0 (1 - p_0), the rate at which exchanges between clusters carry something new, since with a fixed one refreshes
+dominate the communication. `acceleration` = 0 leaves out the momentum (loopless SVRG, L2SGD+ of Hanzely and Richtarik
+2020).
 
-Linear convergence to the minimiser needs convex losses and a mu > 0; on a network it is a heuristic. Samples are not
-augmented: an anchor's gradient is one of fixed data.
+Linear convergence to the minimiser needs convex losses and mu > 0; for neural networks it is a heuristic. Samples are
+not augmented: an anchor's gradient needs fixed data.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self
@@ -19,8 +20,15 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.shared.known_clusters import KnownClusters, Meetings, Theory, count, start_counting, throw
-from coterie.methods.shared.tied import Auto, at_home, chosen, combine, is_auto
+from coterie.methods.shared.known_clusters import (
+    Exchanges,
+    KnownClusters,
+    Theory,
+    count,
+    draw_exchanges,
+    start_counting,
+)
+from coterie.methods.shared.tied import Auto, chosen, combine, is_auto, pad_personal
 from coterie.numerics import tree
 from coterie.numerics.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
 from coterie.peers.base import Peers
@@ -29,7 +37,7 @@ from coterie.traced import changed, is_off
 
 __all__ = ["AsyncAL2SGDPlus"]
 
-LEAST_CONVEXITY = 1e-3  # of L: a loss that is flat in some direction would stop the momentum for good
+LEAST_CONVEXITY = 1e-3  # as a fraction of L: with mu = 0 (a loss flat in some direction) the momentum would never move
 
 
 class Anchor(NamedTuple):
@@ -53,7 +61,7 @@ class Pace(NamedTuple):
 
 
 class State(NamedTuple):
-    """The two sequences y (the model) and z (the momentum), the anchor, the loss, coins, step sizes and counts."""
+    """The sequences y (the model) and z (the momentum), the anchor, loss, probabilities, step sizes and counts."""
 
     y: Variables
     z: Any
@@ -61,21 +69,21 @@ class State(NamedTuple):
     loss: jax.Array
     odds: Odds
     pace: Pace
-    meetings: Meetings
-    refreshes: jax.Array  # [C] how often everyone sent a new anchor
+    meetings: Exchanges
+    refreshes: jax.Array  # [C] number of new anchors
 
 
 @method
 class AsyncAL2SGDPlus(KnownClusters):
-    """Known clusters by coins, accelerated, to the exact minimiser."""
+    """Known clusters with random exchanges, accelerated, to the exact minimiser."""
 
     topology: ClassVar[Topology] = "hub"
     convexity: float | Auto = param(
-        "auto", "smallest curvature of a client's loss (mu); auto measures it, and takes at least L / 1000", above=0
+        "auto", "smallest curvature of a client's loss (mu); auto: measured, at least L / 1000", above=0
     )
     refresh: float | Auto = param("auto", "probability of a new anchor (rho); auto: p_0 (1 - p_0)", above=0, at_most=1)
     acceleration: float | Auto = param(
-        "auto", "weight of the momentum (their a_1, at most 1/2); 0 for none", at_least=0, at_most=0.5
+        "auto", "weight of the momentum (a_1 in the paper, at most 1/2); 0: none", at_least=0, at_most=0.5
     )
 
     def plain(self) -> Self:
@@ -83,7 +91,7 @@ class AsyncAL2SGDPlus(KnownClusters):
         return changed(super().plain(), acceleration=0.0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model, which is everyone's mean."""
+        """Give every client the same fresh model, which is then also the mean of all."""
         here = peers.ids.shape[0]
         y = tree.broadcast(task.init(key), here)
         steps = is_auto(self.lr) or not is_off(self.acceleration)
@@ -105,12 +113,11 @@ class AsyncAL2SGDPlus(KnownClusters):
         return peers.each(whole, clients.train, variables)
 
     def _pace(self, theory: Theory) -> Pace:
-        """Return the step sizes: Theorem 4.3 with rho = p_0 (1 - p_0), or of the one cluster's coin."""
+        """Return the step sizes of Theorem 4.3, with rho = p (1 - p) for p = p_0, or p_1 if there is one cluster."""
         odds, smoothness, mu, expected = theory
         one = jnp.ones_like(smoothness)
-        coin = jnp.where(odds.between > 0, odds.between, odds.within)
-        # Without any meeting a refresh costs no message.
-        rho = chosen(self.refresh, jnp.where(coin > 0, coin * (1 - coin), 0.1))
+        p = jnp.where(odds.between > 0, odds.between, odds.within)
+        rho = chosen(self.refresh, jnp.where(p > 0, p * (1 - p), 0.1))  # p = 0: a refresh costs no message
         largest = jnp.maximum(smoothness + self.tie, expected)  # max(L_F, L of the oracle), L_F = L + gamma
         lr = chosen(self.lr, 1 / (4 * largest))
         if is_off(self.acceleration):
@@ -125,13 +132,13 @@ class AsyncAL2SGDPlus(KnownClusters):
         """Run the iterations of a round."""
 
         def iterate(number: jax.Array, state: State) -> State:
-            coins_key, step_key, refresh_key = jax.random.split(jax.random.fold_in(key, number), 3)
-            coins = throw(state.odds, clients.cluster[0], coins_key)
-            state = self.iterate(task, state, peers, clients, step_key, *coins)
-            refresh = jax.random.bernoulli(refresh_key, state.pace.refresh[0])  # one coin for all
+            draw_key, step_key, refresh_key = jax.random.split(jax.random.fold_in(key, number), 3)
+            everyone, cluster = draw_exchanges(state.odds, clients.cluster[0], draw_key)
+            state = self.iterate(task, state, peers, clients, step_key, everyone, cluster)
+            refresh = jax.random.bernoulli(refresh_key, state.pace.refresh[0])  # the same for all clients
             return peers.choose(refresh, lambda s: self.renew(task, s, peers, clients), lambda s: s, state)
 
-        state = self.walk(peers, iterate, state)
+        state = self.run_iterations(peers, iterate, state)
         counts = state.meetings.rounds._asdict() | {"refresh": state.refreshes}
         return state, Info(state.loss, counts={f"rounds_{name}": value for name, value in counts.items()})
 
@@ -145,7 +152,7 @@ class AsyncAL2SGDPlus(KnownClusters):
         everyone: jax.Array,
         cluster: jax.Array,
     ) -> State:
-        """Run one iteration in which `everyone []` meets, or each client's `cluster [C]` does, or its clients step."""
+        """Run one iteration: an exchange of `everyone []`, or of each client's `cluster [C]`, or a local step."""
         y, z, anchor, pace = state.y, state.z, state.anchor, state.pace
         clusters = clients.cluster
         one, to_all = jnp.ones_like(pace.lr), state.odds.to_all
@@ -156,23 +163,23 @@ class AsyncAL2SGDPlus(KnownClusters):
         now, then = task.shared(theta), task.shared(anchor.x)
         then_near, then_far = tree.minus(then, anchor.near), tree.minus(then, anchor.far)
 
-        def meet(carry: tuple[Any, State]) -> tuple[Any, State]:
+        def global_step(carry: tuple[Any, State]) -> tuple[Any, State]:
             _, state = carry
             kind = jnp.full(one.shape, GLOBAL)
             factors = oracle(state.odds, self.tie, kind)
             means, arrived = peers.centres(now, one, clusters, across=to_all)
             far = tree.minus(tree.minus(now, means.far), then_far)
             near = tree.minus(tree.minus(now, means.near), then_near)
-            news = combine(peers, tree.scale(0, now), (factors.far * arrived, far), (factors.near * arrived, near))
-            return at_home(task, news, theta), state._replace(meetings=count(state.meetings, kind))
+            estimate = combine(peers, tree.scale(0, now), (factors.far * arrived, far), (factors.near * arrived, near))
+            return pad_personal(task, estimate, theta), state._replace(meetings=count(state.meetings, kind))
 
-        def part(carry: tuple[Any, State]) -> tuple[Any, State]:
+        def cluster_or_local_step(carry: tuple[Any, State]) -> tuple[Any, State]:
             _, state = carry
             kind = jnp.where(cluster, CLUSTER, LOCAL)
             factors = oracle(state.odds, self.tie, kind)
             means, arrived = peers.centres(now, jnp.where(cluster, one, 0), clusters)
             near = tree.minus(tree.minus(now, means.near), then_near)
-            news = combine(peers, tree.scale(0, now), (factors.near * arrived, near))
+            estimate = combine(peers, tree.scale(0, now), (factors.near * arrived, near))
 
             def differ(data: Split, key: jax.Array, theta: Any, x: Any, statistics: Any) -> tuple:
                 slope = self.slope(task, data, key, augmented=False)  # the same samples at both points
@@ -182,27 +189,30 @@ class AsyncAL2SGDPlus(KnownClusters):
             loss, change, statistics = peers.each(
                 differ, clients.train, peers.keys(key), theta, anchor.x, state.y.statistics
             )
-            news = combine(peers, at_home(task, news, theta), (factors.own, change))
+            estimate = combine(peers, pad_personal(task, estimate, theta), (factors.own, change))
             loss = jnp.where(cluster, state.loss, loss)
             y = state.y._replace(statistics=tree.where(cluster, state.y.statistics, statistics))
-            return news, state._replace(y=y, loss=loss, meetings=count(state.meetings, kind))
+            return estimate, state._replace(y=y, loss=loss, meetings=count(state.meetings, kind))
 
         start = (tree.scale(0, theta), state)
-        news, state = part(start) if clusters[1] == 1 else peers.choose(everyone, meet, part, start)
-        # What the coins estimate is added to the exact gradient of F at the anchor.
+        if clusters[1] == 1:
+            estimate, state = cluster_or_local_step(start)
+        else:
+            estimate, state = peers.choose(everyone, global_step, cluster_or_local_step, start)
+        # The random estimate is added to the exact gradient of F at the anchor.
         tied = combine(peers, tree.scale(0, then), (self.tie * to_all, then_far), (self.tie * (1 - to_all), then_near))
-        gradient = tree.plus(tree.plus(anchor.gradient, at_home(task, tied, theta)), news)
+        gradient = tree.plus(tree.plus(anchor.gradient, pad_personal(task, tied, theta)), estimate)
         after = combine(peers, theta, (-pace.lr, gradient))  # y+ = theta - eta g
         if not is_off(self.acceleration):  # z+ = b_1 z + (1 - b_1) theta + (b_2 / eta) (y+ - theta)
             z = combine(peers, theta, (pace.b1, tree.minus(z, theta)), (-pace.b2, gradient))
         return state._replace(y=state.y._replace(params=after), z=z)
 
     def renew(self, task: Task, state: State, peers: Peers, clients: Clients) -> State:
-        """Make y the new anchor: everyone sends it and learns the means; who cannot keeps the old one."""
+        """Make y the new anchor: everyone sends it and gets the means; without an answer it keeps the old one."""
         x, here = state.y.params, jnp.ones_like(state.pace.lr)
         clusters = clients.cluster
         _, gradient = self._gradient(task, peers, clients, state.y)
-        across = state.odds.to_all if clusters[1] > 1 else None  # of one cluster the two means are one
+        across = state.odds.to_all if clusters[1] > 1 else None  # with one cluster the two means are equal
         means, arrived = peers.centres(task.shared(x), here, clusters, across)
         new = Anchor(x, gradient, means.near, means.near if across is None else means.far)
         return state._replace(anchor=tree.where(arrived, new, state.anchor), refreshes=state.refreshes + 1)

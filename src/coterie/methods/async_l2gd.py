@@ -1,10 +1,10 @@
-"""Models of clients in known clusters, tied to their cluster's mean and to everybody's; who meets, coins decide.
+"""Known clusters: each client's model is tied to its cluster's mean and to the mean of all, with random exchanges.
 
 Lyu, Hanzely and Kolar 2022, Algorithm 1 (Async-L2GD) for their objective (2.1), which `numerics/cluster_odds.py` states
-with its corrections. Converges to a ball of squared radius 2 eta sigma^2 / mu around the minimiser (Theorem 3.5), and
-sigma^2 is the variance of a step's gradient there; a smaller `lr` makes it smaller, `async-al2sgd+` has none. On one
-cluster this is `l2gd`. Every iteration in which clients meet sends messages, also directly after another such one;
-`counts` tells how many of them brought news.
+with its corrections. Converges to a neighbourhood of the minimiser of squared radius 2 eta sigma^2 / mu (Theorem 3.5),
+where sigma^2 is the variance of a step's gradient at the minimiser; it shrinks with `lr`, and `async-al2sgd+` converges
+to the minimiser itself. With one cluster this is `l2gd`. Every exchange sends messages, even directly after another
+one, where they carry nothing new; `counts` tells how many carried something new.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
-from coterie.methods.shared.known_clusters import KnownClusters, Meetings, count, start_counting, throw
+from coterie.methods.shared.known_clusters import Exchanges, KnownClusters, count, draw_exchanges, start_counting
 from coterie.methods.shared.tied import chosen, combine, is_auto
 from coterie.numerics import tree
 from coterie.numerics.cluster_odds import CLUSTER, GLOBAL, LOCAL, Odds, oracle
@@ -25,23 +25,23 @@ __all__ = ["AsyncL2GD"]
 
 
 class State(NamedTuple):
-    """Each client's model and last loss, its coins, the step size, and what was communicated."""
+    """Each client's model and last loss, its switching probabilities, the step size, and the number of exchanges."""
 
     variables: Variables
     loss: jax.Array
     odds: Odds
     lr: jax.Array  # [C]
-    meetings: Meetings
+    meetings: Exchanges
 
 
 @method
 class AsyncL2GD(KnownClusters):
-    """Local steps, steps towards the cluster's mean and towards everybody's, by coins."""
+    """Random choice between local steps, steps towards the cluster's mean, and steps towards the mean of all."""
 
     topology: ClassVar[Topology] = "hub"
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model; find out how often to meet."""
+        """Give every client the same fresh model; compute the probabilities and the step size."""
         here = peers.ids.shape[0]
         variables = tree.broadcast(task.init(key), here)
         theory = self.theory(task, peers, clients, variables, jax.random.fold_in(key, 1), steps=is_auto(self.lr))
@@ -53,11 +53,11 @@ class AsyncL2GD(KnownClusters):
         """Run the iterations of a round."""
 
         def iterate(number: jax.Array, state: State) -> State:
-            coins_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-            coins = throw(state.odds, clients.cluster[0], coins_key)
-            return self.iterate(task, state, peers, clients, step_key, *coins)
+            draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
+            everyone, cluster = draw_exchanges(state.odds, clients.cluster[0], draw_key)
+            return self.iterate(task, state, peers, clients, step_key, everyone, cluster)
 
-        state = self.walk(peers, iterate, state)
+        state = self.run_iterations(peers, iterate, state)
         return state, Info(state.loss, counts={f"rounds_{k}": v for k, v in state.meetings.rounds._asdict().items()})
 
     def iterate(
@@ -70,7 +70,7 @@ class AsyncL2GD(KnownClusters):
         everyone: jax.Array,
         cluster: jax.Array,
     ) -> State:
-        """Run one iteration in which `everyone []` meets, or each client's `cluster [C]` does, or its clients step."""
+        """Run one iteration: an exchange of `everyone []`, or of each client's `cluster [C]`, or a local step."""
         clusters = clients.cluster
         one = jnp.ones_like(state.lr)
 
@@ -78,7 +78,7 @@ class AsyncL2GD(KnownClusters):
             variables = state.variables._replace(params=params)
             return state._replace(variables=variables, meetings=count(state.meetings, kind))
 
-        def meet(state: State) -> State:  # lines 5 to 8
+        def global_step(state: State) -> State:  # lines 5 to 8
             kind = jnp.full(one.shape, GLOBAL)
             shared, factors = task.shared(state.variables.params), oracle(state.odds, self.tie, kind)
             means, _ = peers.centres(shared, one, clusters, across=state.odds.to_all)
@@ -86,7 +86,7 @@ class AsyncL2GD(KnownClusters):
             step = combine(peers, shared, (-state.lr * factors.far, far), (-state.lr * factors.near, near))
             return moved(state, task.join(step, state.variables.params), kind)
 
-        def part(state: State) -> State:  # lines 10 to 16
+        def cluster_or_local_step(state: State) -> State:  # lines 10 to 16
             kind = jnp.where(cluster, CLUSTER, LOCAL)
             shared, factors = task.shared(state.variables.params), oracle(state.odds, self.tie, kind)
             means, _ = peers.centres(shared, jnp.where(cluster, one, 0), clusters)
@@ -103,9 +103,6 @@ class AsyncL2GD(KnownClusters):
             state = moved(state, params, kind)
             return state._replace(loss=loss, variables=state.variables._replace(statistics=statistics))
 
-        # One cluster has nobody else to meet.
-        return part(state) if clusters[1] == 1 else peers.choose(everyone, meet, part, state)
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
+        if clusters[1] == 1:  # there are no other clusters
+            return cluster_or_local_step(state)
+        return peers.choose(everyone, global_step, cluster_or_local_step, state)

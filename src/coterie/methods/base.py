@@ -6,7 +6,7 @@
 
         def init(self, task, peers, clients, key) -> State
         def round(self, task, state, peers, clients, key) -> tuple[State, Info]
-        def models(self, state) -> Variables          # [C, ...]: the personal model of each client
+        def models(self, state) -> Variables          # [C, ...]: each client's model; default: state.variables
 
 Every array has the clients that live here as its first axis. Real-valued hyper-parameters are traced, so another
 learning rate needs no new compilation; one that is exactly zero is switched off and costs nothing.
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 
 class Info(NamedTuple):
-    """What a person wants to see of a round."""
+    """What a round reports to the user."""
 
     loss: jax.Array  # [C] mean training loss over the local steps
-    weights: Any = None  # [C, D] the weight given to each slot, where the method has any
-    counts: Any = None  # name -> [C] totals since the start that the method counts; columns of the metrics
+    weights: Any = None  # [C, D] the weight of each slot, for methods that have weights
+    counts: Any = None  # name -> [C] totals since the start; each becomes a column of the metrics
 
 
 class Method(abc.ABC):
@@ -52,15 +52,15 @@ class Method(abc.ABC):
     Class variables describe the method to the run. Only `topology` has no default.
     """
 
-    topology: ClassVar[Topology]  # whom it talks to: nobody, a hub, or the neighbours in a graph
+    topology: ClassVar[Topology]  # with whom it communicates: nobody, a hub, or the neighbours in a graph
     role: ClassVar[Role] = "cooperates"  # in a comparison: the baseline, the ceiling, or a candidate
     uses_hub: ClassVar[bool] = False  # a graph method that also needs a hub
     default_graph: ClassVar[str] = "exponential"  # what `graph = "auto"` means
     default_weights: ClassVar[str] = "metropolis"  # what `graph.weights = "auto"` means
     stability: ClassVar[Rule | None] = None  # the eigenvalues of the mixing weights it is stable for; None: any
-    learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate, so its graph is scored
-    random_links: ClassVar[bool] = False  # it runs on directed links that come and go
-    in_turns: ClassVar[bool] = False  # it steps on the personal layers first, then on the shared ones
+    learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate; its weights are compared with the truth
+    random_links: ClassVar[bool] = False  # it runs on directed links that change from step to step
+    in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
 
     @abc.abstractmethod
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> Any:
@@ -70,9 +70,11 @@ class Method(abc.ABC):
     def round(self, task: Task, state: Any, peers: Peers, clients: Clients, key: jax.Array) -> tuple[Any, Info]:
         """Advance one communication round."""
 
-    @abc.abstractmethod
     def models(self, state: Any) -> Variables:
-        """Return each client's personal model."""
+        """Return each client's personal model: `state.variables`, unless the method overrides this."""
+        if not hasattr(state, "variables"):
+            raise CoterieError(f"{type(self).__name__} has no models(), and its state has no `variables`")
+        return state.variables
 
     # -- before the run -----------------------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class Method(abc.ABC):
 
     @property
     def mutual(self) -> bool:
-        """Whether every client must be heard by exactly those it hears."""
+        """Whether all edges must go both ways: a client sends to exactly those it receives from."""
         return False
 
     @property
@@ -97,7 +99,7 @@ class Method(abc.ABC):
     # -- during the run -----------------------------------------------------------------------------------------
 
     def at_round(self, number: jax.Array | int) -> Self:
-        """Return the method with its settings in round `number`, counted from 1: some may be annealed."""
+        """Return the method with the settings of round `number`, counted from 1: some may be annealed."""
         return self
 
     def finetune(self, task: Task, state: Any, peers: Peers, clients: Clients, key: jax.Array) -> Variables | None:
@@ -124,23 +126,23 @@ class Method(abc.ABC):
 
 
 class Fitted(NamedTuple):
-    """What a solved method returns: a model per client, and what each client exchanged with the hub."""
+    """The result of a solved method: one model per client, and what each client exchanged with the hub."""
 
     models: Variables  # [K, ...]
     messages: int = 0  # in each direction
-    bytes_up: int = 0  # of all messages together, headers included
+    bytes_up: int = 0  # total over all messages, headers included
     bytes_down: int = 0
 
 
 class Solved(Method):
-    """A method that is solved at once, not trained in rounds (abstract): `fit` runs in round 1, outside the program."""
+    """Base of methods solved at once instead of trained in rounds: `fit` runs in round 1, outside the program."""
 
     @abc.abstractmethod
     def fit(self, task: Task, clients: Clients) -> Fitted:
         """Return the solution for all clients, computed on the host."""
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> Variables:
-        """Return fresh models, which stand in until the problem is solved."""
+        """Return fresh models as placeholders until the problem is solved."""
         return tree.broadcast(task.init(key), peers.ids.shape[0])
 
     def round(self, task: Task, state: Any, peers: Peers, clients: Clients, key: jax.Array) -> tuple[Any, Info]:
@@ -154,7 +156,7 @@ class Solved(Method):
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 def method(cls: type[T]) -> type[T]:
-    """Make a method of a class: a spec that enters compiled programs, checked against the interface."""
+    """Turn a class into a method: a spec that enters compiled programs, checked against the interface."""
     if not issubclass(cls, Method):
         raise CoterieError(f"{cls.__name__} must derive from Method: class {cls.__name__}(LocalSGD, Method)")
     for name in sorted(cls.__abstractmethods__):
@@ -172,7 +174,7 @@ def method(cls: type[T]) -> type[T]:
 
 
 def _refuse_misspelt(cls: type, known: set[str]) -> None:
-    """Refuse class variables that no run reads, and functions whose name is nearly that of a hook."""
+    """Refuse class variables that nothing reads, and functions whose name is nearly that of a hook."""
     inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
     hints = vars(cls).get("__annotations__", {})
     for name, value in list(vars(cls).items()):

@@ -1,4 +1,4 @@
-"""Ask the neighbours for their gradients at one's own model, and step in a direction none of them objects to.
+"""Ask the neighbours for their gradients at the own model, and step in a direction that opposes none of them.
 
 Esfandiari, Tan, Jiang, Balu, Herron, Hegde, Sarkar 2021, *Cross-Gradient Aggregation for Decentralized Learning from
 Non-IID Data* (CGA), Algorithm 1. Neighbour j answers with its gradient at x_i; the answers are the rows of G_i. The
@@ -6,11 +6,11 @@ direction is the one nearest to the client's own gradient g_i that has no negati
 g~ = g_i + G_i^T u with u = argmin 1/2 u^T G G^T u + g^T G^T u over u >= 0; then v_i <- beta v_i - alpha g~ and
 x_i <- sum_j pi_ij x_j + v_i.
 
-Changed: the program is solved exactly and once for the whole model. With more than one local step a gradient becomes
-the displacement of the local training that starts from x_i. The client's own gradient is no row of G: as a projection
-onto a cone, g~ never has a negative product with it. The authors' program solves one problem for every layer, scales
-gradients by pi_ij and wants u >= 1/2, so that neighbours count even where nobody objects; the paper's u >= 0 is used
-here. A simulation holds clients x neighbours gradients at once, since all rows meet in G G^T.
+Changed: the quadratic program is solved exactly and once for the whole model. With more than one local step a gradient
+becomes the displacement of the local training that starts from x_i. The client's own gradient is not a row of G: as a
+projection onto a cone, g~ never has a negative product with it. The authors' code solves one problem per layer, scales
+gradients by pi_ij and requires u >= 1/2, so that neighbours count even if there is no conflict; we use the paper's
+u >= 0. A simulation keeps clients x neighbours gradients in memory at once, since G G^T needs all rows.
 """
 
 import functools
@@ -33,23 +33,23 @@ __all__ = ["CGA"]
 
 
 class State(NamedTuple):
-    """Each client's model, and its velocity where there is momentum."""
+    """Each client's model, and its velocity if there is momentum."""
 
     variables: Variables
     velocity: Any
 
 
 class Own(NamedTuple):
-    """What a client needs to answer with its gradient; it never travels."""
+    """What a client needs to compute its gradient for others; never sent."""
 
     variables: Variables  # its personal layers and statistics
     data: Split
-    key: jax.Array  # the same minibatch for everybody who asks
+    key: jax.Array  # the same minibatch for all who ask
 
 
 @method
 class CGA(LocalSGD, Method):
-    """Step in a direction that none of the neighbours' gradients objects to (`momentum` acts on that direction)."""
+    """Step in a direction that opposes no neighbour's gradient (`momentum` acts on that direction)."""
 
     topology: ClassVar[Topology] = "graph"
 
@@ -59,7 +59,7 @@ class CGA(LocalSGD, Method):
         return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model, at rest."""
+        """Give every client the same fresh model and zero velocity."""
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         velocity = () if is_off(self.momentum) else jax.tree.map(jnp.zeros_like, variables.params)
         return State(variables, velocity)
@@ -90,19 +90,15 @@ class CGA(LocalSGD, Method):
         return State(variables, velocity), Info(trained.loss, multipliers / (1 + multipliers.sum(1, keepdims=True)))
 
     def _project(self, gradient: Any, rows: Any, arrived: jax.Array) -> tuple[Any, jax.Array]:
-        """Solve the program of one client; a row that did not arrive or is not finite takes no part."""
+        """Solve one client's quadratic program; rows that did not arrive or are not finite are left out."""
         leaves, structure = jax.tree.flatten(gradient)
         slots = arrived.shape[0]
-        G = [a.reshape(slots, g.size) for a, g in zip(jax.tree.leaves(rows), leaves, strict=True)]  # one for each leaf
-        heard = arrived & jnp.isfinite(sum((a * a).sum(1) for a in G))
-        G = [jnp.where(heard[:, None], a, 0) for a in G]
+        G = [a.reshape(slots, g.size) for a, g in zip(jax.tree.leaves(rows), leaves, strict=True)]  # one per leaf
+        usable = arrived & jnp.isfinite(sum((a * a).sum(1) for a in G))
+        G = [jnp.where(usable[:, None], a, 0) for a in G]
         Q = functools.reduce(jnp.add, [tree.product(a, a.T) for a in G])
         products = [tree.product(a, g.reshape(-1)) for a, g in zip(G, leaves, strict=True)]
         c = functools.reduce(jnp.add, products)
-        u = nonnegative_qp(Q, c, heard)
+        u = nonnegative_qp(Q, c, usable)
         moved = [g + tree.product(u, a).reshape(g.shape) for a, g in zip(G, leaves, strict=True)]
         return jax.tree.unflatten(structure, moved), u  # g + G^T u
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables

@@ -23,7 +23,7 @@ class D2(CorrectedSGD):
     stability: ClassVar[Rule] = "primal-dual"
 
     def remember(self, shared: Any) -> Memory:
-        """Begin with x^{-1} = x^0 and no step."""
+        """Start with x^{-1} = x^0 and a zero step."""
         return primal_dual.start(shared)
 
     def exchange(self, peers: Peers, shared: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:

@@ -1,4 +1,4 @@
-"""Learn personal models and a sparse graph of who resembles whom, in turns.
+"""Learn personal models and a sparse similarity graph, in turns.
 
 Zantedeschi, Bellet, Tommasi 2020, *Fully Decentralized Joint Learning of Personalized Models and Collaboration Graphs*
 (Dada). With symmetric weights w_kl >= 0, degrees d_k = sum_l w_kl and confidences c_k (samples, relative to the
@@ -10,9 +10,9 @@ Graph: with the models fixed, w is pulled down by a_kl = c_k L_k + c_l L_l + mu_
 Changed: the paper boosts base classifiers by Frank-Wolfe steps; here models are any differentiable ones, trained by
 SGD. Its graph step is projected coordinate descent on log(d + delta), whose safe step is of order delta^2; ours
 minimises the same convex function of w with delta = 0 by bounding the logarithm (Jensen) and solving for every edge
-in closed form. That needs no step size, never increases the function, and lets all edges move at once; an edge
-that should vanish shrinks geometrically instead of being cut. Each end of an edge computes its weight; what a lost
-message makes unequal is averaged. It needs an undirected graph: an edge heard one way only keeps its first weight. The
+in closed form. That needs no step size, never increases the function, and updates all edges at once; an edge that
+should vanish shrinks geometrically instead of being cut. Both ends of an edge compute its weight; if a lost message
+makes the two differ, they are averaged. It needs an undirected graph: a one-way edge keeps its initial weight. The
 paper tunes mu_1, mu_2 and lambda for every data set; the default mu_1 and lambda are the best of a few pairs on the
 validation samples of one small set (digits in 2 groups, one seed), mu_2 was not tuned: choose them for your data.
 """
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 @method
 class Dada(LocalSGD, Method):
-    """Tie models to those of similar clients, and learn who is similar."""
+    """Tie models to those of similar clients, and learn which clients are similar."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
@@ -53,7 +53,7 @@ class Dada(LocalSGD, Method):
     tie: float = param(0.3, "strength of the tie between neighbours' models (mu_1)", above=0)
     graph_strength: float = param(1.0, "weight of the terms that shape the graph (mu_2)", above=0)
     spread: float = param(3.0, "how evenly weight is spread over the neighbours (lambda)", above=0)
-    graph_steps: int = param(10, "steps of the graph in a round", at_least=1)
+    graph_steps: int = param(10, "steps of the graph update per round", at_least=1)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model, and every edge the same weight."""
@@ -67,7 +67,7 @@ class Dada(LocalSGD, Method):
         return State(variables, optimiser, confidence, peers.present.astype(task.dtype))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train near the weighted mean of the neighbours' models, then move the graph."""
+        """Train near the weighted mean of the neighbours' models, then update the graph."""
 
         def train(variables: Variables, optimiser: Any, centre: Any, rate: Any, data: Split, key: jax.Array) -> Trained:
             still = jax.tree.map(jnp.zeros_like, variables.params)
@@ -81,7 +81,7 @@ class Dada(LocalSGD, Method):
         linked = degree > 0
         shares = state.weights / jnp.where(linked, degree, 1)[:, None]
         centre = blend(peers, task.shared(state.variables.params), shares)
-        rate = jnp.where(linked, jnp.minimum(self.tie / state.confidence, 1 / self.lr), 0)  # a step may not overshoot
+        rate = jnp.where(linked, jnp.minimum(self.tie / state.confidence, 1 / self.lr), 0)  # a step must not overshoot
         trained: Trained = peers.each(
             train, state.variables, state.optimiser, centre, rate, clients.train, peers.keys(key)
         )
@@ -95,33 +95,29 @@ class Dada(LocalSGD, Method):
         shared, risk = task.shared(trained.variables.params), state.confidence * trained.loss  # c_k L_k
         (gaps, risks), arrived = peers.ask(compare, shared, (shared, risk))
         costs = peers.each(edge_costs, risk, risks, gaps)
-        heard = arrived & jnp.isfinite(costs)
+        usable = arrived & jnp.isfinite(costs)
 
         def move(_: Any, weights: jax.Array) -> jax.Array:
             degree = peers.sum_slots(weights)
             (their_degree, their_weights), arrived = peers.swap((_repeat(degree, peers), weights))
-            fresh = heard & arrived
+            fresh = usable & arrived
             theirs = (jnp.where(fresh, their_degree, 1), jnp.where(fresh, their_weights, weights))
-            moved = peers.each(self._reweigh, weights, theirs[1], degree, theirs[0], jnp.where(heard, costs, 1))
+            moved = peers.each(self._new_weights, weights, theirs[1], degree, theirs[0], jnp.where(usable, costs, 1))
             return jnp.where(fresh, moved, weights)
 
         weights = peers.loop(self.graph_steps, move, state.weights)
         state = State(trained.variables, trained.optimiser, state.confidence, weights)
-        return state, Info(trained.loss, jnp.where(heard, shares, 0))
+        return state, Info(trained.loss, jnp.where(usable, shares, 0))
 
-    def _reweigh(self, mine: Any, theirs: Any, degree: Any, their_degree: Any, cost: jax.Array) -> jax.Array:
-        """Minimise a w + mu_2 (lambda w^2 - s log w) for each edge of a client, the bound; s = w (1/d_k + 1/d_l)."""
+    def _new_weights(self, mine: Any, theirs: Any, degree: Any, their_degree: Any, cost: jax.Array) -> jax.Array:
+        """Minimise the bound a w + mu_2 (lambda w^2 - s log w), s = w (1/d_k + 1/d_l), for each edge of a client."""
         s = (mine + theirs) / 2 * (_inverse(degree) + _inverse(their_degree))
         root = jnp.sqrt(cost**2 + 8 * self.graph_strength**2 * self.spread * s)
         return 2 * self.graph_strength * s * _inverse(cost + root)  # 2 mu_2 lambda w^2 + a w - mu_2 s = 0
 
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
-
 
 def _repeat(value: jax.Array, peers: Peers) -> jax.Array:
-    """Give every slot its copy of a client's number."""
+    """Copy each client's number to all its slots."""
     return jnp.broadcast_to(value[:, None], peers.neighbours.shape)
 
 

@@ -1,7 +1,7 @@
 """A personal model for each client, tied to the model all of them train together.
 
-Li, Hu, Beirami, Smith 2021, Algorithm 1: the shared model w is trained by federated averaging; beside it every client
-that takes part runs v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w^t)) for its personal model v_k.
+Li, Hu, Beirami, Smith 2021, Algorithm 1: the shared model w is trained by federated averaging; in addition, every
+client that takes part runs v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w^t)) for its personal model v_k.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self
@@ -36,7 +36,7 @@ class Ditto(HubSGD):
 
     topology: ClassVar[Topology] = "hub"
     tie: float = param(0.1, "strength of the tie to the shared model (lambda in eq. 2)", at_least=0)
-    personal_epochs: int = param(0, "passes for the personal model in a round; 0 takes as many as `epochs`", at_least=0)
+    personal_epochs: int = param(0, "passes per round for the personal model; 0: as many as `epochs`", at_least=0)
 
     def plain(self) -> Self:
         """See `Method.plain`."""

@@ -1,16 +1,16 @@
 """Exact regressions on tables: the estimators of `coterie.estimators` as rows of a comparison.
 
-They are linear whatever `model` the other methods train: linear regression where numbers are predicted, logistic where
-one of two classes is. `local-exact` fits every client alone; `pooled-exact` one model for all, from their
-sums; `hierarchical` a model for each client that borrows strength from its known group (`group` of a table,
-`groups` of `coterie.federation`) and from all (Lyu, Hanzely, Kolar 2022, eq. (5.2), which is the mixed model of the
-statisticians). Variances that are not given are estimated by REML, or by Laplace's approximation for two classes.
+They are linear whatever `model` the other methods train: linear regression for numbers, logistic regression for two
+classes. `local-exact` fits every client alone; `pooled-exact` fits one model for all, from their sums; `hierarchical`
+fits one model per client that borrows strength from its known group (`group` of a table, `groups` of
+`coterie.federation`) and from all (Lyu, Hanzely, Kolar 2022, eq. (5.2), in statistics the mixed model). Variances that
+are not given are estimated by REML, or by Laplace's approximation for two classes.
 
-There are no rounds of training: the fit is round 1. A linear one takes a single message of d(d+1)/2 + d numbers from
-each client, d its coefficients (and y'y, where a variance is estimated), and d numbers back; a logistic one takes as
-many such exchanges as Newton's method and the search for the variances need, all charged to round 1. Only training
-samples are used. Columns that follow from others (all words of a one-hot column, a constant) are left out and get
-coefficient 0.
+There are no rounds of training: the fit is round 1. Linear regression needs a single message of d(d+1)/2 + d numbers
+from each client with d coefficients (and y'y, if a variance is estimated), and d numbers back; logistic regression
+needs as many such exchanges as Newton's method and the search for the variances take, all charged to round 1. Only
+training samples are used. Columns that depend linearly on others (all words of a one-hot column, a constant) are left
+out and get coefficient 0.
 """
 
 import abc
@@ -30,14 +30,14 @@ from coterie.spec import param
 __all__ = ["Hierarchical", "LocalExact", "PooledExact"]
 
 NUMBER = 8  # bytes: estimators compute, and would send, in double precision
-DEPENDENT = 1e-10  # share of a column's variance that must be new for it to be kept
+DEPENDENT = 1e-10  # a column is kept if more than this fraction of its variance is not explained by those before it
 
 
 class _Regression(Solved):
-    """What the three have in common."""
+    """Base of the three: check the data, fit the estimator, lay out its coefficients as linear models."""
 
     def check(self, task: Task, federation: Federation) -> None:
-        """Refuse data that are not a table, or more than two classes, before anything runs."""
+        """Refuse data that are not a table, and more than two classes, before anything runs."""
         name = type(self).__name__
         if len(federation.sample_shape) != 1 or not np.issubdtype(federation.train.x.dtype, np.floating):
             raise CoterieError(f"method: {name} needs a table of numbers; leave it out for images and text")
@@ -76,12 +76,12 @@ class _Regression(Solved):
 
     @abc.abstractmethod
     def _cost(self, model: Any, width: int) -> tuple[int, int, int]:
-        """Return how many messages a client exchanges with the hub, and their bytes up and down."""
+        """Return the number of messages between a client and the hub, and their bytes up and down."""
 
 
 @method
 class LocalExact(_Regression):
-    """Linear or logistic regression of each client alone, exactly."""
+    """Exact linear or logistic regression of each client alone."""
 
     topology: ClassVar[Topology] = "none"
     role: ClassVar[Role] = "alone"
@@ -97,7 +97,7 @@ class LocalExact(_Regression):
 
 @method
 class PooledExact(_Regression):
-    """One linear or logistic regression for all clients, exactly; their sums are enough, no sample travels."""
+    """One exact linear or logistic regression for all clients, from their sums; no sample is sent."""
 
     topology: ClassVar[Topology] = "hub"
     role: ClassVar[Role] = "ceiling"
@@ -105,7 +105,7 @@ class PooledExact(_Regression):
     def _estimator(self, two_classes: bool) -> Any:
         from coterie import estimators
 
-        if two_classes:  # a hierarchy in which nothing varies: the same as the pooled estimator, and it keeps a ledger
+        if two_classes:  # a hierarchy without random effects equals the pooled estimator, and it keeps a ledger
             return estimators.HierarchicalLogisticRegression(random=(), federated=True)
         return estimators.PooledRegression()
 
@@ -117,15 +117,15 @@ class PooledExact(_Regression):
 
 @method
 class Hierarchical(_Regression):
-    """A linear or logistic regression for each client, drawn to its known group's and to everybody's, exactly."""
+    """An exact linear or logistic regression per client, shrunk towards those of its known group and of all."""
 
     topology: ClassVar[Topology] = "hub"
     random: Literal["all", "intercept"] = param("all", "which coefficients differ between clients")
     covariance: Literal["diagonal", "isotropic"] = param(
-        "diagonal", "diagonal: a variance for each coefficient; isotropic: one for all of them"
+        "diagonal", "diagonal: one variance per coefficient; isotropic: one for all of them"
     )
     residual_variance: float | None = param(
-        None, "variance of the noise, where numbers are predicted; none: estimated", above=0, static=True
+        None, "variance of the noise, for numbers only; none: estimated", above=0, static=True
     )
     client_variance: float | None = param(
         None, "variance of coefficients between the clients of a group; none: estimated", at_least=0, static=True
@@ -135,7 +135,7 @@ class Hierarchical(_Regression):
     )
 
     def check(self, task: Task, federation: Federation) -> None:
-        """Refuse data that are no table, more than two classes, and noise where there is none."""
+        """Refuse data that are not a table, more than two classes, and a noise variance for two classes."""
         super().check(task, federation)
         if federation.kind != "regression" and self.residual_variance is not None:
             raise CoterieError("residual_variance is for numbers, and these data have two classes; leave it out")
@@ -146,7 +146,7 @@ class Hierarchical(_Regression):
         settings: dict[str, Any] = {
             "random": self.random,
             "covariance": self.covariance,
-            "group_variance": self.client_variance,  # an estimator's groups are our clients, in districts
+            "group_variance": self.client_variance,  # the estimator's groups are our clients
             "within_variance": self.group_variance,
             "federated": True,
         }
@@ -159,19 +159,19 @@ class Hierarchical(_Regression):
 
 
 def _charged(sent: dict[str, int]) -> tuple[int, int, int]:
-    """Return messages and bytes of one client from an estimator's ledger, which has no headers."""
+    """Return messages and bytes of one client from an estimator's ledger, which does not count headers."""
     headers = sent["rounds"] * HEADER
     return sent["rounds"], headers + sent["bytes_up_per_group"], headers + sent["bytes_down_per_group"]
 
 
 def independent_columns(x: np.ndarray) -> np.ndarray:
-    """Return the columns that do not follow from a constant and the columns before them, in order."""
+    """Return the columns that do not depend linearly on a constant and the columns before them, in order."""
     centred = x - x.mean(axis=0)
     products = centred.T @ centred
     length = np.diag(products).copy()
     floor = DEPENDENT * np.maximum(length, np.einsum("nd,nd->d", x, x) * np.finfo(float).eps)
     kept = []
-    for column in range(len(length)):  # a Cholesky factorisation that passes over what is left of a dependent column
+    for column in range(len(length)):  # a Cholesky factorisation that skips dependent columns
         left = products[column, column]
         if left > floor[column]:
             kept.append(column)
@@ -180,7 +180,7 @@ def independent_columns(x: np.ndarray) -> np.ndarray:
 
 
 def _variables(task: Task, coefficients: np.ndarray, intercept: np.ndarray) -> Variables:
-    """Lay the coefficients out as linear models; of two classes, the first one's scores are 0."""
+    """Lay the coefficients out as linear models; with two classes, the scores of the first are 0."""
     weight, bias = coefficients[:, None], intercept[:, None]
     if task.kind != "regression":
         weight = np.concatenate([np.zeros_like(weight), weight], axis=1)

@@ -1,4 +1,4 @@
-"""Federated averaging: one model for all, trained by turns at the clients and averaged at a hub.
+"""Federated averaging: one model for all, trained at the clients and averaged at a hub.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, Algorithm 1: `participation` is C, `epochs` E, `batch_size` B.
 Layers named as personal stay with their client, which makes this FedPer (Arivazhagan et al. 2019).
@@ -20,7 +20,7 @@ __all__ = ["FedAvg"]
 
 
 class State(NamedTuple):
-    """Each client's copy of the hub's model, and the loss it last trained with."""
+    """Each client's copy of the hub's model, and its last training loss."""
 
     variables: Variables
     loss: jax.Array
@@ -38,10 +38,6 @@ class FedAvg(HubSGD):
         return State(tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train at the chosen clients, average at the hub."""
+        """Train at the selected clients, average at the hub."""
         variables, loss, _ = self.average(task, *state, peers, clients, key)
         return State(variables, loss), Info(loss)
-
-    def models(self, state: State) -> Variables:
-        """Return the hub's model, for each client."""
-        return state.variables

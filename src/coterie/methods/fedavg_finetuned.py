@@ -1,7 +1,7 @@
-"""The shared model of federated averaging, tuned on each client's own data before it is used.
+"""The shared model of federated averaging, fine-tuned on each client's own data before it is evaluated.
 
-Yu, Bagdasaryan, Shmatikov 2020 (fine-tuning); the training itself is `fedavg`. Evaluation asks `finetune` for the
-personal models; they are never sent and never enter the next round.
+Yu, Bagdasaryan, Shmatikov 2020 (fine-tuning); the training itself is `fedavg`. The fine-tuned models are used for
+evaluation only: they are never sent and never enter the next round.
 """
 
 import jax
@@ -19,13 +19,13 @@ __all__ = ["FedAvgFinetuned"]
 
 @method
 class FedAvgFinetuned(FedAvg):
-    """The shared model, tuned on each client's own data."""
+    """The shared model, fine-tuned on each client's own data."""
 
     finetune_epochs: int = param(5, "passes over the client's data before evaluation", at_least=1)
-    finetune_lr: float = param(0.0, "step size while tuning; 0 takes lr", at_least=0)
+    finetune_lr: float = param(0.0, "step size of the fine-tuning; 0: lr", at_least=0)
 
     def finetune(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> Variables:
-        """Return each client's tuned copy of the shared model."""
+        """Return each client's fine-tuned copy of the shared model."""
         rate = self.lr if is_off(self.finetune_lr) else self.finetune_lr
         tuner = changed(self, lr=rate)
 

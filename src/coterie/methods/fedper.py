@@ -1,7 +1,7 @@
-"""A shared base and a head of one's own, trained together; only the base is averaged at a hub.
+"""A shared base and a personal head, trained together; only the base is averaged at a hub.
 
-Arivazhagan, Aggarwal, Singh, Choudhary 2019 (FedPer), Algorithms 1 and 2. It is `fedavg` with personal layers, under
-its own name and with the last layer as default, so that it can stand beside methods that share everything.
+Arivazhagan, Aggarwal, Singh, Choudhary 2019 (FedPer), Algorithms 1 and 2. It is `fedavg` with personal layers, by
+default the last one. It has its own name so that one comparison can also run methods that share everything.
 """
 
 from typing import ClassVar
@@ -15,6 +15,6 @@ __all__ = ["FedPer"]
 
 @method
 class FedPer(KeepsLayers, FedAvg):
-    """Layers of one's own on a base that is averaged at a hub."""
+    """Personal layers on a base that is averaged at a hub."""
 
     topology: ClassVar[Topology] = "hub"

@@ -1,10 +1,8 @@
 """FedAvg whose clients stay near the hub's model while they train.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020: each client minimises F_k(w) + (mu/2)|w - w^t|^2 (their eq. 2), and
-stragglers may do less than E epochs (their section 3.2 and experiments: a random number of epochs from 1 to E).
+stragglers may do fewer than E epochs (their section 3.2 and experiments: a random number of epochs from 1 to E).
 """
-
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +10,8 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
-from coterie.methods.fedavg import State
-from coterie.methods.shared.hub import HubSGD
+from coterie.methods.base import Info, method
+from coterie.methods.fedavg import FedAvg, State
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
@@ -24,20 +21,16 @@ __all__ = ["FedProx"]
 
 
 @method
-class FedProx(HubSGD):
+class FedProx(FedAvg):
     """FedAvg with a proximal term."""
 
-    topology: ClassVar[Topology] = "hub"
     mu: float = param(0.1, "strength of the pull towards the hub's model (eq. 2)", at_least=0)
-    stragglers: float = param(0.0, "fraction of clients that do a random part of their epochs", at_least=0, at_most=1)
-
-    def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model."""
-        here = peers.ids.shape[0]
-        return State(tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype))
+    stragglers: float = param(
+        0.0, "fraction of the clients that do only a random number of their epochs", at_least=0, at_most=1
+    )
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train at the chosen clients with the proximal term, average at the hub."""
+        """Train at the selected clients with the proximal term, average at the hub."""
 
         def work(start: Variables, data: Split, key: jax.Array) -> Trained:
             def pull(params: object) -> object:
@@ -52,7 +45,3 @@ class FedProx(HubSGD):
 
         variables, loss, _ = self.average(task, *state, peers, clients, key, work)
         return State(variables, loss), Info(loss)
-
-    def models(self, state: State) -> Variables:
-        """Return the hub's model, for each client."""
-        return state.variables

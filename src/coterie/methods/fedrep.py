@@ -1,8 +1,8 @@
-"""A shared representation and a head of one's own, trained in turns; the representation is averaged at a hub.
+"""A shared representation and a personal head, trained in turns; the representation is averaged at a hub.
 
-Collins, Hassani, Mokhtari, Shakkottai 2021 (FedRep), Algorithm 1: a client that takes part first fits its head to the
-hub's representation, then improves the representation with its head held fixed. As in `fedavg`, the hub weighs clients
-by their samples (the algorithm is printed for equal ones).
+Collins, Hassani, Mokhtari, Shakkottai 2021 (FedRep), Algorithm 1: a client that takes part first trains its head on the
+hub's representation, then the representation with its head fixed. As in `fedavg`, the hub weights clients by their
+number of samples (the printed algorithm assumes equal numbers).
 """
 
 from typing import ClassVar, NamedTuple
@@ -20,7 +20,7 @@ __all__ = ["FedRep"]
 
 
 class Local(NamedTuple):
-    """What one client's training gives."""
+    """The result of one client's training."""
 
     variables: Variables
     loss: jax.Array
@@ -28,13 +28,13 @@ class Local(NamedTuple):
 
 @method
 class FedRep(InTurns, FedAvg):
-    """Layers of one's own, fitted first, on a representation that is averaged at a hub."""
+    """Personal layers, trained first, on a representation that is averaged at a hub."""
 
     topology: ClassVar[Topology] = "hub"
     in_turns: ClassVar[bool] = True
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Fit the heads, then the representation, and average the representation at the hub."""
+        """Train the heads, then the representation, and average the representation at the hub."""
 
         def work(start: Variables, data: Split, key: jax.Array) -> Local:
             variables, _, loss = self.train_in_turns(task, start, data, key)

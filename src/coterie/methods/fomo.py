@@ -1,16 +1,15 @@
-"""Each client tries its neighbours' models on its own validation samples and moves towards those that help.
+"""Each client evaluates its neighbours' models on its own validation samples and moves towards those that help.
 
 Zhang, Sapra, Fidler, Yeung, Alvarez 2021, *Personalized Federated Learning with First Order Model Optimization*
-(FedFomo). Client i starts the round from theta_i, trains, and sees the trained models theta_n of its neighbours and of
-itself: w_n = (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i| (eq. 5), the negative ones dropped and the row scaled
-to one (eq. 6); then theta_i <- theta_i + sum_n w_n (theta_n - theta_i).
+(FedFomo). Client i starts the round from theta_i, trains, and gets the trained models theta_n of its neighbours and of
+itself: w_n = (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i| (eq. 5), negative weights are dropped and the row is
+scaled to one (eq. 6); then theta_i <- theta_i + sum_n w_n (theta_n - theta_i).
 
-Changed: whose models a client may try is the graph; the paper's server hands out M models a round by a learned
-affinity, because it saves downloads. Where no model helps (all weights zero, or no validation samples) the client keeps
-what it has just trained. A neighbour whose loss is not a number has weight 0. The verdict is the receiver's, so
-theta_j goes to i by `ask` and the scalar comes back by `swap`; the average then fetches theta_j once more, so that the
-ledger shows two models an edge where a peer that keeps what it received needs one. Only neighbours that also hear
-this client can be tried.
+Changed: the graph says whose models a client may evaluate; the paper's server sends out M models per round by a learned
+affinity, to save downloads. If no model helps (all weights zero, or no validation samples) the client keeps the model
+it has just trained. A neighbour whose loss is not finite has weight 0. The receiver computes the score, so theta_j goes
+to i by `ask` and the scalar comes back by `swap`; the average then fetches theta_j once more, so that the ledger shows
+two models per edge where a peer that keeps what it received needs one. Only edges that go both ways can be used.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -37,7 +36,7 @@ class State(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a client judges models with; it never travels."""
+    """What a client evaluates models with; never sent."""
 
     start: Any  # the shared layers before the round
     start_loss: jax.Array  # L_i(theta_i)
@@ -47,7 +46,7 @@ class Own(NamedTuple):
 
 @method
 class Fomo(LocalSGD, Method):
-    """Weigh the neighbours' models by how much they help on one's own validation samples."""
+    """Weight the neighbours' models by how much they help on the client's own validation samples."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
@@ -59,13 +58,13 @@ class Fomo(LocalSGD, Method):
         return State(variables, jax.vmap(self.optimiser().init)(variables.params))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train, try the neighbours' models, move towards those that help."""
+        """Train, evaluate the neighbours' models, move towards those that help."""
 
         def train(variables: Variables, optimiser: Any, data: Split, held_out: Split, key: jax.Array) -> tuple:
             trained = self.train(task, variables, data, key, optimiser_state=optimiser)
             return trained, mean_loss(task, variables, held_out)
 
-        def judge(shared: Any, own: Own) -> jax.Array:
+        def score(shared: Any, own: Own) -> jax.Array:
             candidate = Variables(task.join(shared, own.variables.params), own.variables.statistics)
             gain = own.start_loss - mean_loss(task, candidate, own.validation)
             far = distance(shared, own.start)
@@ -77,21 +76,17 @@ class Fomo(LocalSGD, Method):
         )
         shared = task.shared(trained.variables.params)
         own = Own(task.shared(state.variables.params), start_loss, trained.variables, clients.validation)
-        verdicts, _ = peers.ask(judge, shared, own)  # what the neighbours make of my model; 0 if none arrived
-        scores, _ = peers.swap(verdicts)  # what I made of theirs
-        weights = peers.each(normalise, scores, peers.each(judge, shared, own))
+        my_scores, _ = peers.ask(score, shared, own)  # of my model at the neighbours; 0 if no answer arrived
+        scores, _ = peers.swap(my_scores)  # of the neighbours' models here
+        weights = peers.each(normalise, scores, peers.each(score, shared, own))
 
-        shared = blend(peers, shared, weights)  # sum_n w_n theta_n; the rest of the row is one's own
+        shared = blend(peers, shared, weights)  # sum_n w_n theta_n; the rest of the row is the client's own
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         return State(variables, trained.optimiser), Info(trained.loss, weights)
 
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
-
 
 def normalise(scores: jax.Array, own_score: jax.Array) -> jax.Array:
-    """Drop what does not help and scale the row, one's own score included, to one (eq. 6); zeros if nothing helps."""
+    """Drop negative scores and scale the row, including the own score, to one (eq. 6); zeros if nothing helps."""
     scores, own_score = (jnp.maximum(jnp.where(jnp.isfinite(s), s, 0), 0) for s in (scores, own_score))
     total = scores.sum() + own_score
     return jnp.where(total > 0, scores / jnp.where(total > 0, total, 1), 0)

@@ -1,7 +1,7 @@
-"""Decentralised SGD with gradient tracking: beside its model a client keeps an estimate of everybody's mean step.
+"""Decentralised SGD with gradient tracking: each client also keeps an estimate of the mean step of all clients.
 
-Lu, Zhang, Sun, Hong 2019 (GNSD): t^0 = g^0, x <- W x - eta t, t <- W t + g(x_new) - g(x_old). Model and tracker travel
-in one message, twice the floats of `gossip-sgd`.
+Lu, Zhang, Sun, Hong 2019 (GNSD): t^0 = g^0, x <- W x - eta t, t <- W t + g(x_new) - g(x_old). Model and tracker are
+sent in one message, with twice the numbers of `gossip-sgd`.
 """
 
 from typing import Any
@@ -17,10 +17,10 @@ __all__ = ["GNSD"]
 
 @method
 class GNSD(CorrectedSGD):
-    """Gossip without bias: gradients are tracked; twice the floats."""
+    """Gossip without bias by gradient tracking; messages are twice as long."""
 
     def remember(self, shared: Any) -> Memory:
-        """Begin with nothing tracked, so that t^0 = s^0."""
+        """Start with a zero tracker, so that t^0 = s^0."""
         return primal_dual.start_tracking(shared)
 
     def exchange(self, peers: Peers, shared: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:

@@ -2,9 +2,9 @@
 
 Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, Algorithm 1 (D-PSGD), in its two orders:
 - "mix-and-step": x_i <- sum_j W_ij x_j - eta g_i(x_i); mixing and gradient from the same point (D-PSGD as printed);
-- "step-then-mix": x_i <- sum_j W_ij (x_j - eta g_j(x_j)); adapt, then combine (often called DSGD).
+- "step-then-mix": x_i <- sum_j W_ij (x_j - eta g_j(x_j)); adapt-then-combine (often called DSGD).
 With several local steps the gradient step becomes the displacement of the local training. Both orders are biased by
-O(eta) when clients differ (methods with a correction are not). The name avoids "dpsgd", which elsewhere means
+O(eta) when clients differ (`spd`, `d2` and `gnsd` correct this). The name avoids "dpsgd", which elsewhere means
 differentially private SGD.
 """
 
@@ -36,7 +36,9 @@ class GossipSGD(LocalSGD, Method):
     """Mix with the neighbours and step, without a hub."""
 
     topology: ClassVar[Topology] = "graph"
-    order: Literal["mix-and-step", "step-then-mix"] = param("step-then-mix", "which comes first (see the docs)")
+    order: Literal["mix-and-step", "step-then-mix"] = param(
+        "step-then-mix", "local step, then mix; or D-PSGD's W x - eta g(x), both from x (docs/methods/index.md)"
+    )
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""
@@ -59,7 +61,3 @@ class GossipSGD(LocalSGD, Method):
         params = task.join(shared, trained.variables.params)
         variables = Variables(params, trained.variables.statistics)
         return State(variables, trained.optimiser), Info(trained.loss, jnp.where(peers.present, peers.weights, 0))
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables

@@ -1,9 +1,9 @@
-"""A model for each client, pulled to the mean of all now and then: the mixture of local and global models.
+"""A model for each client, pulled at random times to the mean of all: the mixture of local and global models.
 
 Hanzely and Richtarik 2020, Algorithm 1 (L2GD) for sum_i f_i(theta_i) + (gamma/2) sum_i |theta_i - mean|^2, gamma =
 `tie` (their lambda; their 1/n is in `lr`): with probability 1 - p every client takes a gradient step, with probability
-p all step towards the mean, and only that is communicated. Converges to a ball around the minimiser, the smaller the
-step size the smaller; there is no such ball with `async-al2sgd+`, which on one cluster has the same minimiser.
+p all step towards the mean, and only that is communicated. Converges to a neighbourhood of the minimiser that shrinks
+with the step size; `async-al2sgd+`, which has the same minimiser with one cluster, converges to the minimiser itself.
 """
 
 from typing import ClassVar, NamedTuple
@@ -23,7 +23,7 @@ __all__ = ["L2GD"]
 
 
 class State(NamedTuple):
-    """Each client's model and last loss, the step size and the probability (the same for all), how often all met."""
+    """Each client's model and last loss, step size and probability (the same for all), and the number of exchanges."""
 
     variables: Variables
     loss: jax.Array
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 @method
 class L2GD(TiedModels):
-    """Local gradient steps, and now and then a step towards the mean of all."""
+    """Random switch between local gradient steps and steps towards the mean of all."""
 
     topology: ClassVar[Topology] = "hub"
     p: float | Auto = param(
@@ -42,7 +42,7 @@ class L2GD(TiedModels):
     )
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model; find out how often to meet."""
+        """Give every client the same fresh model; compute the probability and the step size."""
         here = peers.ids.shape[0]
         variables = tree.broadcast(task.init(key), here)
         one = jnp.ones(here, task.dtype)
@@ -51,7 +51,7 @@ class L2GD(TiedModels):
             measured = self.curvature(task, peers, clients, variables, jax.random.fold_in(key, 1))
             smoothness = peers.most(measured[1])
         p = chosen(self.p, self.tie / (self.tie + smoothness))  # the best p, their section 4
-        p = jnp.zeros_like(p) if peers.clients == 1 else p  # the mean of one is itself
+        p = jnp.zeros_like(p) if peers.clients == 1 else p  # the mean of one client is its own model
         constant = jnp.maximum(smoothness / (1 - p), jnp.where(p > 0, self.tie / jnp.where(p > 0, p, 1), 0))
         return State(variables, 0 * one, chosen(self.lr, 1 / (2 * constant)), p, jnp.zeros(here, jnp.int32))
 
@@ -59,13 +59,13 @@ class L2GD(TiedModels):
         """Run the iterations of a round."""
 
         def iterate(number: jax.Array, state: State) -> State:
-            coin_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-            coin = jax.random.bernoulli(coin_key, state.p[0])  # one coin for all
+            draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
+            communicate = jax.random.bernoulli(draw_key, state.p[0])  # the same for all clients
 
-            def meet(state: State) -> State:
+            def towards_mean(state: State) -> State:
                 shared = task.shared(state.variables.params)
                 mean, _ = peers.mean(shared, jnp.ones_like(state.p))
-                # theta_i - (eta gamma / p) (theta_i - mean); who missed the mean stays where it is
+                # theta_i - (eta gamma / p) (theta_i - mean); a client that misses the mean does not move
                 step = combine(peers, shared, (-state.lr * self.tie / state.p, tree.minus(shared, mean)))
                 params = task.join(step, state.variables.params)
                 return state._replace(variables=state.variables._replace(params=params), meetings=state.meetings + 1)
@@ -80,11 +80,7 @@ class L2GD(TiedModels):
                 params = combine(peers, state.variables.params, (-state.lr / (1 - state.p), gradient))
                 return state._replace(variables=Variables(params, statistics), loss=loss)
 
-            return descend(state) if peers.clients == 1 else peers.choose(coin, meet, descend, state)
+            return descend(state) if peers.clients == 1 else peers.choose(communicate, towards_mean, descend, state)
 
-        state = self.walk(peers, iterate, state)
+        state = self.run_iterations(peers, iterate, state)
         return state, Info(state.loss, counts={"rounds_between": state.meetings})
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables

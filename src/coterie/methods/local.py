@@ -1,7 +1,7 @@
-"""Training alone: what every client can do without the others, and what cooperation has to beat.
+"""Training alone: the baseline that cooperation has to beat.
 
-Each client runs SGD on its own data and keeps the model that did best on its own validation samples, so that the
-baseline is not a straw man that overfits.
+Each client runs SGD on its own data and keeps the model that is best on its own validation samples, so that the
+baseline is not weakened by overfitting.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -36,7 +36,7 @@ class Local(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "none"
     role: ClassVar[Role] = "alone"
-    patience: int = param(0, "rounds without a better validation loss before a client stops; 0 never stops", at_least=0)
+    patience: int = param(0, "rounds without a better validation loss before a client stops; 0: never", at_least=0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""

@@ -6,11 +6,11 @@ theta_i <- theta_i + sum_j w_ij m_j with m_j = theta_j(trained) - theta_j and w_
 follows the gradient of the validation loss through that step. With g = grad L_val(theta_i):
 dL/d alpha_ij = w_ij (g . m_j - sum_k w_ik g . m_k), so that a neighbour needs g and answers with one number.
 
-Changed: the logits alpha_i are parameters themselves (the paper's L2C). Its meta-L2C lets an attention network make
-them from the models' displacements, so that a newcomer gets weights at once; the validation step that teaches it is
-this one, and `scool-attention` has such a network. New weights are used from the next round on, which saves a second
-exchange of models. The paper's program was never published; Adam and its rate are those of the authors' later work. A
-slot that was not heard, or whose answer is not a number, counts as the client itself, to whom its weight went.
+Changed: the logits alpha_i are parameters themselves (the paper's L2C). Its meta-L2C has an attention network compute
+them from the models' displacements, so that a new client gets weights at once; the validation step that trains it is
+the same, and `scool-attention` has such a network. New weights are used from the next round on, which saves a second
+exchange of models. The paper's code was never published; Adam and its rate are those of the authors' later work. A
+slot without an answer, or with one that is not finite, counts as the client itself, which also gets its weight.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 @method
 class MetaL2C(LocalSGD, Method):
-    """Learn the mixing weights through a validation step."""
+    """Learn the mixing weights by gradient descent on the validation loss."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
@@ -59,7 +59,7 @@ class MetaL2C(LocalSGD, Method):
         return State(variables, optimiser, logits, jax.vmap(optax.adam(self.weight_lr).init)(logits))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train, mix, and let the validation loss correct the weights."""
+        """Train, mix, and step on the weights along the gradient of the validation loss."""
 
         def train(variables: Variables, optimiser: Any, data: Split, key: jax.Array) -> Trained:
             return self.train(task, variables, data, key, optimiser_state=optimiser)
@@ -80,22 +80,18 @@ class MetaL2C(LocalSGD, Method):
         gradient = peers.each(slope, shared, trained.variables, clients.validation)
         products, arrived = peers.ask(tree.dot, gradient, message)  # g . m_j
         own = peers.each(tree.dot, gradient, message)
-        heard = arrived & jnp.isfinite(products)
-        products = jnp.concatenate([jnp.where(heard, products, own[:, None]), own[:, None]], 1)
+        usable = arrived & jnp.isfinite(products)
+        products = jnp.concatenate([jnp.where(usable, products, own[:, None]), own[:, None]], 1)
         logits, logit_optimiser = peers.each(self._descend, state.logits, state.logit_optimiser, weights, products)
 
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         state = State(variables, trained.optimiser, logits, logit_optimiser)
-        return state, Info(trained.loss, jnp.where(heard, weights[:, :-1], 0))
+        return state, Info(trained.loss, jnp.where(usable, weights[:, :-1], 0))
 
     def _descend(self, logits: jax.Array, optimiser: Any, weights: jax.Array, products: jax.Array) -> tuple:
         gradient = weights * (products - (weights * products).sum())  # dL/d alpha
         updates, optimiser = optax.adam(self.weight_lr).update(gradient, optimiser)
         return optax.apply_updates(logits, updates), optimiser
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
 
 
 def softmax(logits: jax.Array, present: jax.Array) -> jax.Array:

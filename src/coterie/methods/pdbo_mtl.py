@@ -1,23 +1,23 @@
 """Common base predictors, personal weights: multi-task learning as bilevel optimisation over a directed network.
 
-Terashita and Hara 2023 (P1), section 4: K base predictors are agreed on by all, x = argmin sum_k f_k(x, lambda_k), and
-each client weighs them by softmax(lambda_i), so as to lower the sum of all outer costs F_s(x, lambda_s). A round is one
-outer step: `pushes` of stochastic gradient push find x for the present weights, then every client estimates how the
-sum depends on its lambda_i through x (`hypergradients.py`) and steps. Estimators:
+Terashita and Hara 2023, section 4: all clients agree on K base predictors, x = argmin sum_k f_k(x, lambda_k), and each
+client weights them by softmax(lambda_i), to lower the sum of all outer costs F_s(x, lambda_s). A round is one outer
+step: `pushes` steps of stochastic gradient push solve for x under the current weights, then every client estimates how
+the sum depends on its lambda_i through x (`bilevel/hypergradients.py`) and steps. Estimators:
 - "neumann": the follow-up's push-sum Neumann series (arXiv 2210.02129), with averages of `gossip` pushes;
-- "hgp": P1's hyper-gradient push, from the frequencies each client has observed of its links; noisy;
+- "hgp": the paper's hyper-gradient push, from the link frequencies that each client has observed; noisy;
 - "tracking": exact in the limit, on any network; for inner losses that are convex enough;
 - "local": as if x did not depend on the weights (the paper's PDBO-MTL (local)); no message.
 
 With the training losses as outer costs the series extrapolates: to first order it is the local estimate after `depth`
-more gradient steps of size `damping` on everyone's loss. So damping goes with the learning rate and the curvature: a
+more gradient steps of size `damping` on the sum of all losses. So choose damping by learning rate and curvature: a
 thousandth of the learning rate changes next to nothing, and above 2 / (the largest curvature), which may be less than
 the learning rate, the series grows (measured in docs/methods/bilevel.md).
 
-What we changed: the paper restarts the inner problem for every outer step, "warm" goes on from where it was; the inner
-Jacobian's step `damping` is a setting of its own (the authors' program takes the learning rate after its last decay,
-which cuts the series short); the outer cost may be the validation loss. The model of a round is the pair (x, lambda)
-of which x was found under lambda; the step that follows counts from the next round on.
+What we changed: the paper restarts the inner problem for every outer step, "warm" continues it; the inner Jacobian's
+step `damping` is a setting of its own (the authors' code takes the learning rate after its last decay, which cuts the
+series short); the outer cost may be the validation loss. The model of a round is the pair (x, lambda) with x solved
+under lambda; the step on lambda that follows takes effect in the next round.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -43,34 +43,38 @@ __all__ = ["PDBOMTL"]
 
 
 class State(NamedTuple):
-    """The inner problem as it stands, the weights of the next round, and what is needed to restart."""
+    """The state of the inner problem, the weights of the next round, and what a restart needs."""
 
     mass: Mass  # z and w of the base predictors
-    variables: Variables  # x = z / w, and the weights lambda under which it was found
+    variables: Variables  # x = z / w, and the weights lambda under which it was solved
     weights: Any  # lambda of the next round, as the personal part of the parameters
     outer: optax.OptState
-    start: Any  # the base predictors at the start of every round; empty where they go on
-    pushed: jax.Array  # [C]: a network that changes counts its steps
-    seen: Seen  # what each client has counted of its links, in all rounds
+    start: Any  # the base predictors at the start of every round; empty for inner = "warm"
+    pushed: jax.Array  # [C]: steps so far, which select the links of a network that changes
+    seen: Seen  # each client's counts of its links, over all rounds
 
 
 @method
 class PDBOMTL(LocalSGD, Method):
-    """Agree on base predictors over a directed network; weigh them personally, by hyper-gradients."""
+    """Agree on base predictors over a directed network; learn personal weights by hyper-gradients."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "random-directed"
     random_links: ClassVar[bool] = True
-    steps: int = param(1, "local steps before each push; 0 counts epochs", at_least=0)
-    predictors: int = param(3, "base predictors (K), where model.members does not say", at_least=1)
-    pushes: int = param(100, "steps of gradient push in a round (the inner problem)", at_least=1)
-    settle: int = param(0, "pushes at a round's end with lr / 10, the second half of them with lr / 100", at_least=0)
-    inner: Literal["restart", "warm"] = param("restart", "whether a round's inner problem starts afresh or goes on")
-    estimator: Literal["neumann", "hgp", "tracking", "local"] = param("neumann", "of the hyper-gradient (see the docs)")
-    depth: int = param(5, "iterations of the estimator (M), each of one Hessian-vector product", at_least=0)
-    damping: float = param(0.03, "step of the estimator's iteration; for hgp the learning rate", above=0)
-    gossip: int = param(5, "pushes for each average of the neumann estimator (S); 1 is badly off", at_least=1)
-    upper: Literal["train", "validation"] = param("train", "samples of the outer cost (the paper: train)")
+    steps: int = param(1, "local steps before each push; 0: use epochs", at_least=0)
+    predictors: int = param(3, "base predictors (K), unless model.members is set", at_least=1)
+    pushes: int = param(100, "steps of gradient push per round (the inner problem)", at_least=1)
+    settle: int = param(
+        0, "last pushes of a round, with lr / 10 in their first half and lr / 100 in their second", at_least=0
+    )
+    inner: Literal["restart", "warm"] = param("restart", "restart the inner problem in every round, or continue it")
+    estimator: Literal["neumann", "hgp", "tracking", "local"] = param(
+        "neumann", "estimator of the hyper-gradient, described in docs/methods/bilevel.md"
+    )
+    depth: int = param(5, "iterations of the estimator (M), each with one Hessian-vector product", at_least=0)
+    damping: float = param(0.03, "step size of the estimator's iteration; for hgp the learning rate", above=0)
+    gossip: int = param(5, "pushes per average of the neumann estimator (S); 1 is too inaccurate", at_least=1)
+    upper: Literal["train", "validation"] = param("train", "samples for the outer cost (the paper: train)")
     outer_lr: float = param(0.1, "step size of Adam on the weights", above=0)
     outer_decay: float = param(0.01, "L2 penalty on the weights in the outer cost", at_least=0)
 
@@ -80,7 +84,7 @@ class PDBOMTL(LocalSGD, Method):
 
     @property
     def mutual(self) -> bool:
-        """Whether a client must be heard by exactly those it hears: hyper-gradient push sends against the links."""
+        """Whether all edges must go both ways: hyper-gradient push also sends against the links."""
         return self.estimator == "hgp"
 
     def plain(self) -> Self:
@@ -92,7 +96,7 @@ class PDBOMTL(LocalSGD, Method):
         return task.mixed(self.predictors)
 
     def check(self, task: Task, federation: Any) -> None:
-        """Refuse clients without samples for the outer cost."""
+        """Refuse clients that have no samples for the outer cost."""
         if self.upper == "validation" and not federation.validation.count.all():
             name = federation.names[int((federation.validation.count == 0).argmax())]
             raise CoterieError(f"upper = 'validation', but client {name!r} has no validation sample; use 'train'")
@@ -107,7 +111,7 @@ class PDBOMTL(LocalSGD, Method):
         return State(start(peers, shared), variables, weights, outer, first, pushed, seen)
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Solve the inner problem under the present weights, then step on the weights."""
+        """Solve the inner problem under the current weights, then step on the weights."""
         inner_key, outer_key = jax.random.split(key)
         if self.inner == "restart":
             state = state._replace(mass=start(peers, state.start))
@@ -115,7 +119,7 @@ class PDBOMTL(LocalSGD, Method):
         shared = task.shared(state.variables.params)
         data = (clients.train, clients.validation if self.upper == "validation" else clients.train)
         settings = Settings(self.estimator, self.depth, self.damping, self.gossip)
-        found = estimate(
+        hypergradient = estimate(
             peers,
             lambda x, lam, data, key: self._inner_loss(task, x, lam, data[0], key),
             lambda x, lam, data: self._outer_cost(task, x, lam, data[1]),
@@ -127,14 +131,14 @@ class PDBOMTL(LocalSGD, Method):
             statistics,
             state.pushed[0],
         )
-        updates, outer = peers.each(self._adam().update, found.value, state.outer)
+        updates, outer = peers.each(self._adam().update, hypergradient.value, state.outer)
         pushed = state.pushed + self.depth * {"local": 0, "hgp": 1}.get(self.estimator, self.gossip)
         return state._replace(weights=tree.plus(state.weights, updates), outer=outer, pushed=pushed), info
 
     def _solve(
         self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
     ) -> tuple[State, Statistics, Info]:
-        """Do P1's Algorithm 1: z <- P (z - lr g(z / w)), w <- P w, and count what each client sees of its links."""
+        """Run Algorithm 1, z <- P (z - lr g(z / w)), w <- P w, and count how often each client's links work."""
         link_key, train_key = jax.random.split(key)
         optimiser = jax.vmap(self.optimiser().init)(state.mass.value)
 
@@ -156,28 +160,25 @@ class PDBOMTL(LocalSGD, Method):
             mass, seen = observe_push(peers, seen, moved, to)
             return mass, ratio(mass), trained.optimiser, seen, loss + trained.loss
 
-        nothing = jnp.zeros(peers.ids.shape[0], task.dtype)
-        first = (state.mass, ratio(state.mass), optimiser, state.seen, nothing)
+        zero = jnp.zeros(peers.ids.shape[0], task.dtype)
+        first = (state.mass, ratio(state.mass), optimiser, state.seen, zero)
         mass, shared, _, seen, loss = peers.loop(self.pushes, once, first)
         variables = Variables(task.join(shared, state.weights))
-        met = frequencies(seen)
-        found = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes, seen=seen)
-        return found, Statistics(*met), Info(loss / self.pushes, met.heard / (1 + met.heard.sum(1, keepdims=True)))
+        links = frequencies(seen)
+        state = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes, seen=seen)
+        info = Info(loss / self.pushes, links.heard / (1 + links.heard.sum(1, keepdims=True)))
+        return state, Statistics(*links), info
 
     def _inner_loss(self, task: Task, x: Any, lam: Any, data: Split, key: jax.Array) -> jax.Array:
-        """f_i on a minibatch, with its penalty."""
+        """Return f_i on a minibatch, with its penalty."""
         indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
         loss, _ = task.loss(task.join(x, lam), (), data.x[indices], data.y[indices], mask, train=False)
         return loss if is_off(self.weight_decay) else loss + 0.5 * self.weight_decay * optax.tree.norm(x, squared=True)
 
     def _outer_cost(self, task: Task, x: Any, lam: Any, data: Split) -> jax.Array:
-        """F_i: the mean loss over all samples, a batch at a time, and its penalty."""
+        """Return F_i: the mean loss over all samples, computed in batches, and its penalty."""
         cost = mean_loss(task, Variables(task.join(x, lam)), data)
         return cost if is_off(self.outer_decay) else cost + 0.5 * self.outer_decay * optax.tree.norm(lam, squared=True)
 
     def _adam(self) -> optax.GradientTransformation:
         return optax.adam(self.outer_lr)
-
-    def models(self, state: State) -> Variables:
-        """Return each client's base predictors with the weights under which they were found."""
-        return state.variables

@@ -1,4 +1,4 @@
-"""Weights over all clients from the angle between their models' displacements and the amount of their data.
+"""Weights over all clients from the angles between their models' displacements and the sizes of their data.
 
 Ye, Ni, Wu, Chen, Wang 2023, *Personalized Federated Learning with Inferred Collaboration Graphs* (pFedGraph). With
 displacements delta_i = theta_i - theta_0 from the common start and data shares p_j = n_j / n, client i's weights are
@@ -6,10 +6,10 @@ argmin_x alpha |x - p|^2 - sum_j x_j cos(delta_i, delta_j) on the simplex, and i
 sum_j x_j theta_j, near which (in angle) the local training stays.
 
 Changed: the authors call a general solver for every client; the minimiser is the projection of p + cos / (2 alpha) on
-the simplex, exact by sorting. The server's work is done between clients, so data shares are those of the neighbours
-and the client itself: take a complete graph for the paper's method. The tie to the aggregated model has the sign of the
-paper, loss - lambda cos(theta, aggregate); the authors' program adds it. As in that program, a cosine above `snap`
-counts as 1, which lets near twins share equally.
+the simplex, computed exactly by sorting. There is no server, so data shares are relative to the neighbours and the
+client itself: use a complete graph for the paper's method. The tie to the aggregated model has the sign of the paper,
+loss - lambda cos(theta, aggregate); the authors' code adds it. As in that code, a cosine above `snap` counts as 1, so
+that nearly equal clients share equally.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -39,14 +39,14 @@ class State(NamedTuple):
 
 @method
 class PFedGraph(LocalSGD, Method):
-    """Weigh models by the angle between their displacements and by the amount of data behind them."""
+    """Weight models by the angle between their displacements and by the clients' numbers of samples."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
-    alpha: float = param(0.8, "how firmly the weights stay near the shares of data", above=0)
+    alpha: float = param(0.8, "strength of the pull of the weights to the data shares", above=0)
     tie: float = param(0.01, "pull of the local training towards the aggregated model, by angle (lambda)", at_least=0)
-    snap: float = param(0.9, "a cosine above this counts as 1; 1 never does", above=0, at_most=1)
+    snap: float = param(0.9, "cosines above this count as 1; 1: none", above=0, at_most=1)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""
@@ -54,7 +54,7 @@ class PFedGraph(LocalSGD, Method):
         return State(variables, task.shared(variables.params))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train near the aggregated model, compare displacements, aggregate anew."""
+        """Train near the aggregated model, compare displacements, aggregate again."""
 
         def train(variables: Variables, data: Split, key: jax.Array) -> Trained:
             aggregate = task.shared(variables.params)
@@ -72,24 +72,20 @@ class PFedGraph(LocalSGD, Method):
         shared = task.shared(trained.variables.params)
         moved = tree.minus(shared, state.start)  # delta_i
         (cosines, counts), arrived = peers.ask(compare, moved, (moved, clients.train.count))
-        weights = peers.each(self._weigh, cosines, counts, clients.train.count, arrived)
+        weights = peers.each(self._weights, cosines, counts, clients.train.count, arrived)
 
         variables = Variables(
             task.join(blend(peers, shared, weights), trained.variables.params), trained.variables.statistics
         )
         return State(variables, state.start), Info(trained.loss, weights)
 
-    def _weigh(self, cosines: jax.Array, counts: jax.Array, own_count: jax.Array, arrived: jax.Array) -> jax.Array:
-        """Return one client's weights over its slots; the client itself, whose cosine is 1, takes the rest."""
-        heard = jnp.append(arrived & jnp.isfinite(cosines), True)
+    def _weights(self, cosines: jax.Array, counts: jax.Array, own_count: jax.Array, arrived: jax.Array) -> jax.Array:
+        """Return one client's weights over its slots; the client itself, whose cosine is 1, gets the rest."""
+        usable = jnp.append(arrived & jnp.isfinite(cosines), True)
         similar = jnp.append(jnp.where(cosines > self.snap, 1, cosines), jnp.ones((), cosines.dtype))
-        samples = jnp.where(heard, jnp.append(counts, own_count), 0).astype(cosines.dtype)
+        samples = jnp.where(usable, jnp.append(counts, own_count), 0).astype(cosines.dtype)
         target = samples / jnp.maximum(samples.sum(), 1) + similar / (2 * self.alpha)  # p - d / (2 alpha)
-        return project_simplex(jnp.where(heard, target, 0), heard)[:-1]
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
+        return project_simplex(jnp.where(usable, target, 0), usable)[:-1]
 
 
 def cosine(a: Any, b: Any) -> jax.Array:

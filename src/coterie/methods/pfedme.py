@@ -4,12 +4,13 @@ T Dinh, Tran and Nguyen 2020, Algorithm 1: the loss of the shared model w at cli
 
     F_k(w) = min_theta f_k(theta) + (lambda/2) |theta - w|^2,      grad F_k(w) = lambda (w - theta_k(w)),
 
-so a client finds its personal model theta_k near its copy of w (local training with a pull, from the copy on) and moves
-the copy by -eta lambda (w - theta_k), `inner_rounds` times (eta lambda is one number here, `shared_step`); the hub then
-averages the copies, w <- (1 - beta) w + beta mean. `lr`, `epochs`, `steps` and `batch_size` are those of the search for
-theta_k, which draws a fresh minibatch each step where the authors stay with one. Clients that do not take part in a
-round rest, where the authors let them work. The defaults did best on validation samples of two partitions of the
-digits, with an epoch a round as other methods have (the authors' are lambda = 15, eta lambda = 0.075, 20 inner rounds).
+so a client computes its personal model theta_k near its copy of w (local training with a pull, starting at the copy)
+and moves the copy by -eta lambda (w - theta_k), `inner_rounds` times (eta lambda is one number here, `shared_step`);
+the hub then averages the copies, w <- (1 - beta) w + beta mean. `lr`, `epochs`, `steps` and `batch_size` are those of
+the training of theta_k, which draws a new minibatch in each step where the authors keep one. Clients not selected in a
+round do nothing, where the authors let them train. The defaults were best on validation samples of two partitions of
+the digits, with one epoch per round as for other methods (the authors': lambda = 15, eta lambda = 0.075, 20 inner
+rounds).
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -22,7 +23,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
 from coterie.methods.shared.hub import HubSGD
-from coterie.methods.shared.tied import at_home, combine
+from coterie.methods.shared.tied import combine, pad_personal
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
@@ -47,8 +48,8 @@ class PFedMe(HubSGD):
     shared_step: float = param(
         1.0, "step of the copy of the shared model towards the personal one (eta lambda)", above=0, below=2
     )
-    inner_rounds: int = param(1, "steps of the copy in a round, each with a new personal model (R)", at_least=1)
-    beta: float = param(1.0, "how far the hub goes from the old shared model to the copies' mean", above=0)
+    inner_rounds: int = param(1, "steps of the copy per round, each with a new personal model (R)", at_least=1)
+    beta: float = param(1.0, "step of the hub from the old shared model to the mean of the copies", above=0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Start shared and personal models from the same fresh model."""
@@ -63,8 +64,8 @@ class PFedMe(HubSGD):
             def inner(r: jax.Array, carry: tuple) -> tuple:
                 copy, personal, _ = carry
 
-                def pull(params: Any) -> Any:  # lambda (theta - w), on what is shared
-                    return at_home(task, tree.scale(self.tie, tree.minus(task.shared(params), copy)), params)
+                def pull(params: Any) -> Any:  # lambda (theta - w), on the shared layers
+                    return pad_personal(task, tree.scale(self.tie, tree.minus(task.shared(params), copy)), params)
 
                 trained = self.train(task, personal, data, jax.random.fold_in(key, r), pull=pull)
                 theta = task.shared(trained.variables.params)
@@ -82,7 +83,7 @@ class PFedMe(HubSGD):
         mean, arrived = peers.mean(copies, jnp.where(chosen, 1, 0).astype(task.dtype))
         beta = self.beta * jnp.ones_like(loss)
         shared = combine(peers, state.shared, (beta, tree.minus(mean, state.shared)))
-        shared = tree.where(arrived, shared, state.shared)  # who missed it keeps the old copy
+        shared = tree.where(arrived, shared, state.shared)  # no answer: keep the old copy
         return State(shared, personal, loss), Info(loss)
 
     def models(self, state: State) -> Variables:

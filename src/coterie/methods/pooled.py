@@ -1,7 +1,7 @@
-"""All data in one place: the ceiling that reality forbids.
+"""All data in one place: the ceiling of what cooperation can reach.
 
-Before the first round every client hands over its samples (the ledger counts them); one model is then trained on the
-union with early stopping on the union of the validation samples, and everybody gets it.
+Before the first round every client sends its samples (the ledger counts them); one model is then trained on the union
+with early stopping on the union of the validation samples, and every client gets it.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -23,7 +23,7 @@ __all__ = ["Pooled"]
 
 
 class State(NamedTuple):
-    """One model and its optimiser for all, the best so far, and the pooled samples (the same for all clients)."""
+    """One model and its optimiser for all, the best model so far, and the pooled samples (equal for all clients)."""
 
     variables: Variables
     optimiser: Any
@@ -38,7 +38,7 @@ class Pooled(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "hub"
     role: ClassVar[Role] = "ceiling"
-    patience: int = param(0, "rounds without a better validation loss before training stops; 0 never stops", at_least=0)
+    patience: int = param(0, "rounds without a better validation loss before training stops; 0: never", at_least=0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Collect everyone's samples in one place."""
@@ -49,7 +49,7 @@ class Pooled(LocalSGD, Method):
         return State(variables, optimiser, best, _union(train), _union(validation))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train the one model on the union; every site that holds the pool computes the same numbers."""
+        """Train the one model on the union; in a split run every process computes the same numbers."""
         variables, optimiser = jax.tree.map(lambda a: a[0], (state.variables, state.optimiser))
         train, validation = (Split(part.x[0], part.y[0], part.count[0]) for part in (state.train, state.validation))
         trained = self.train(task, variables, train, key, optimiser_state=optimiser)
@@ -60,12 +60,12 @@ class Pooled(LocalSGD, Method):
         return state._replace(variables=trained.variables, optimiser=trained.optimiser, best=best), Info(trained.loss)
 
     def models(self, state: State) -> Variables:
-        """Return the one model, for each client."""
+        """Return the best model so far, the same for each client."""
         return state.best.variables
 
 
 def _union(split: Split) -> Split:
-    """Lay the clients' samples behind one another, real ones first: `x [1, K n, ...]`."""
+    """Concatenate the clients' samples, padding last: `x [1, K n, ...]`."""
     clients, n = split.x.shape[:2]
     real = (jnp.arange(n) < split.count[:, None]).reshape(-1)
     order = jnp.argsort(~real, stable=True)

@@ -1,9 +1,9 @@
 """SCooL with an attention prior: clients whose models move alike are likely to help each other.
 
-P0 section 4.3. The prior p_ij is a softmax of inner products of learned embeddings of the models' displacements; the
-encoder is trained to predict the posterior weights. Its gradient is the full one, in which a client also appears as a
-key in everybody's row (corrected: E0.7); `m_step_prior` adds the prior's pull on the models, which the authors' program
-leaves out.
+Li et al. 2024, section 4.3. The prior p_ij is a softmax of inner products of learned embeddings of the models'
+displacements; the encoder is trained to predict the posterior weights. Its gradient is the full one, in which a client
+also appears as a key in all other rows (the paper leaves these terms out: docs/reference/papers.md). `m_step_prior`
+adds the prior's pull on the models, which the authors' program leaves out.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ __all__ = ["ScoolAttention"]
 
 
 class Prior(NamedTuple):
-    """The encoder (the same for all while no message is lost), its optimiser, and where the models started."""
+    """The encoder (the same for all while no message is lost), its optimiser, and the initial models."""
 
     encoder: attention.Encoder
     optimiser: Any
@@ -35,13 +35,13 @@ class Prior(NamedTuple):
 class ScoolAttention(Scool):
     """Learn with whom to cooperate, with attention between models as prior."""
 
-    widths: tuple[int, ...] = param((10, 5), "units of the encoder's two layers")
+    widths: tuple[int, ...] = param((10, 5), "units in the encoder's two layers")
     encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
     encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)
-    m_step_prior: float = param(0.0, "strength of the prior's pull on the models (eq. 28); 0 leaves it out", at_least=0)
+    m_step_prior: float = param(0.0, "strength of the prior's pull on the models (eq. 28); 0: none", at_least=0)
 
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Prior:
-        """Draw one encoder for all."""
+        """Draw one encoder, the same for all clients."""
         start = task.shared(variables.params)
         one = jax.tree.map(lambda a: a[0], start)
         widths = (10, 20) if self.faithful else (self.widths[0], self.widths[-1])
@@ -57,14 +57,14 @@ class ScoolAttention(Scool):
     def e_step(
         self, task: Task, state: State, moved: Any, evidence: Evidence, peers: Peers, key: jax.Array
     ) -> tuple[jax.Array, jax.Array, Prior, Any]:
-        """Weigh the neighbours by likelihood and attention, then train the encoder on the outcome."""
+        """Compute the weights from likelihood and attention, then train the encoder on them."""
         memory: Prior = state.prior
         steps = tree.minus(moved, memory.start)
         codes = peers.each(attention.embed, memory.encoder, steps)  # e_i
-        (all_codes, all_baselines), heard = peers.share((codes, evidence.baseline))
+        (all_codes, all_baselines), arrived = peers.share((codes, evidence.baseline))
         scores = peers.each(lambda mine, slots: (all_codes @ mine)[slots], codes, peers.neighbours)  # <e_i, e_j>
         own_scores = peers.each(jnp.dot, codes, codes)
-        present = evidence.heard & heard[peers.neighbours]
+        present = evidence.arrived & arrived[peers.neighbours]
         log_p, own_log_p = attention.prior(scores, own_scores, present)
 
         baseline = jnp.zeros_like(evidence.baseline) if self.faithful else evidence.baseline
@@ -72,7 +72,7 @@ class ScoolAttention(Scool):
         ell = others - evidence.losses  # log P(D_j | theta_i), centred
         own_ell = jnp.zeros_like(baseline) if self.own == "apart" else baseline - evidence.own_loss
         if self.faithful and peers.neighbours.shape[1] < peers.clients - 1:
-            # The published program divides by the (negative) sum after sparsification, which turns the order round.
+            # The published program divides by the (negative) sum after sparsification, which reverses the order.
             ell = ell / jnp.where(present, ell, 0).sum(1, keepdims=True)
         weights, own = attention.posterior(ell, own_ell, log_p, own_log_p, self.temperature)
         target, own_target = weights, own
@@ -82,11 +82,11 @@ class ScoolAttention(Scool):
         slope = self._slope(peers, all_codes, (target, own_target), (log_p, own_log_p), present)
         prior = self._learn(peers, memory, steps, slope)
         if self.own == "apart":
-            own = jnp.ones_like(own)  # one's own data are counted apart, with weight 1
+            own = jnp.ones_like(own)  # the client's own data count apart, with weight 1
         return weights, own, prior, self._drift(peers, memory.encoder, steps, slope)
 
     def _slope(self, peers: Peers, codes: jax.Array, target: Any, log_p: Any, present: jax.Array) -> jax.Array:
-        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij: all learn everybody's D = w - p."""
+        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij, from all clients' D = w - p."""
         difference = jnp.where(present, target[0] - jnp.exp(log_p[0]), 0)
         (rows, owns, neighbours), arrived = peers.share((difference, target[1] - jnp.exp(log_p[1]), peers.neighbours))
         place = (jnp.arange(peers.clients)[:, None], neighbours)
@@ -95,7 +95,7 @@ class ScoolAttention(Scool):
         return attention.embedding_gradient(square, jnp.zeros_like(square), codes)[peers.ids]  # (D + D^T) E
 
     def _learn(self, peers: Peers, memory: Prior, steps: Any, slope: jax.Array) -> Prior:
-        """Take one Adam step on everybody's CE(w_i, p_i): each client adds its own part of the gradient."""
+        """Take one Adam step on the mean of CE(w_i, p_i) over all clients: each adds its part of the gradient."""
 
         def pull_back(encoder: Any, step: Any, slope: jax.Array) -> Any:
             return jax.vjp(lambda e: attention.embed(e, step), encoder)[1](-slope)[0]
@@ -112,7 +112,7 @@ class ScoolAttention(Scool):
         return Prior(encoder, optimiser, memory.start)
 
     def _drift(self, peers: Peers, encoder: attention.Encoder, steps: Any, slope: jax.Array) -> Any:
-        """Return what the prior adds to the models: strength lr grad_{theta_i} S (eq. 28), or None."""
+        """Return the prior's pull on the models: strength lr grad_{theta_i} S (eq. 28), or None."""
         if is_off(self.m_step_prior):
             return None
 

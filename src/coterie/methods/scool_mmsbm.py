@@ -1,19 +1,18 @@
-"""SCooL with a mixed-membership block model: a client may play another role towards each of the others.
+"""SCooL with a mixed-membership block model: a client may have a different role towards each of the others.
 
-P0 appendix F. As `scool-sbm`, but every pair draws the roles of both its ends anew; the concentration of the roles is
-identifiable here and is learned (by the corrected gradient, E0.2). Storage grows with clients^2 x blocks.
+Li et al. 2024, appendix F. As `scool-sbm`, but the roles of both clients are drawn for every pair separately. The
+concentration of the roles is identifiable here and is learned, with a corrected gradient (the paper's is wrong: see
+docs/reference/papers.md). Memory grows with clients^2 x blocks.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from coterie.data.clients import Federation
-from coterie.errors import CoterieError
-from coterie.learning.task import Task, Variables
+from coterie.learning.task import Task
 from coterie.methods.base import method
-from coterie.methods.shared.scool import Evidence, Scool, State, share_losses
+from coterie.methods.shared.scool import BlockScool, Evidence, State, share_losses
 from coterie.numerics.blocks import mmsbm, sbm
 from coterie.peers.base import Peers
 from coterie.spec import param
@@ -22,36 +21,20 @@ __all__ = ["ScoolMMSBM"]
 
 
 @method
-class ScoolMMSBM(Scool):
+class ScoolMMSBM(BlockScool):
     """Learn with whom to cooperate, with a mixed-membership block model as prior."""
 
-    blocks: int = param(0, "roles (M); 0 takes one for every four clients, at least 2 and at most 10", at_least=0)
-    sweeps: int = param(10, "rounds of variational updates in an E-step", at_least=1)
-    pseudo_counts: float = param(20.0, "how many pairs the prior on the block matrix is worth", at_least=0)
-    baseline: Literal["classes", "median", "own"] = param(
-        "classes", "what a loss is compared with: log(classes), the median, or its owner's loss"
-    )
-    margin: float = param(0.5, "how much worse than its owner a model may be, with baseline = 'own'", at_least=0)
-    learn_alpha: bool = param(True, "learn the concentration of the roles")
-
-    def check(self, task: Task, federation: Federation) -> None:
-        """Refuse more blocks than clients."""
-        super().check(task, federation)
-        if self.blocks > len(federation):
-            raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
-
-    def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
-        """Nothing is remembered: every round starts from k-means on the fresh losses."""
-        return ()
+    blocks: int = param(0, "roles (M); 0: one per four clients, 2 to 10", at_least=0)
+    learn_alpha: bool = param(True, "whether to learn the concentration of the roles")
 
     def e_step(
         self, task: Task, state: State, moved: Any, evidence: Evidence, peers: Peers, key: jax.Array
     ) -> tuple[jax.Array, jax.Array, Any, Any]:
-        """Infer roles and weights from everyone's losses."""
+        """Infer roles and weights from all clients' losses."""
         losses, known, own_loss, baseline = share_losses(evidence, peers)
         ell = sbm.centre(losses, known, self.baseline, own_loss=own_loss, log_classes=baseline, margin=self.margin)
         blocks = min(self.blocks or max(2, min(10, peers.clients // 4)), peers.clients)
-        found = mmsbm.infer_mm(
+        inferred = mmsbm.infer_mm(
             ell,
             known,
             blocks,
@@ -61,10 +44,10 @@ class ScoolMMSBM(Scool):
             pseudo_counts=self.pseudo_counts,
             learn_alpha=self.learn_alpha,
         )
-        weights = jnp.where(evidence.heard, found.weights[peers.ids[:, None], peers.neighbours], 0)
+        weights = jnp.where(evidence.arrived, inferred.weights[peers.ids[:, None], peers.neighbours], 0)
         own_weight = jnp.ones_like(own_loss)
-        if self.own == "competes":  # as a pair would be weighed whose ends both play the client's usual roles
-            roles = found.gamma / found.gamma.sum(1, keepdims=True)
-            logit = jnp.diag(jnp.log(found.affinity) - jnp.log1p(-found.affinity))
+        if self.own == "competes":  # the weight of a pair in which both have the client's mean roles
+            roles = inferred.gamma / inferred.gamma.sum(1, keepdims=True)
+            logit = jnp.diag(jnp.log(inferred.affinity) - jnp.log1p(-inferred.affinity))
             own_weight = jax.nn.sigmoid((baseline - own_loss + roles @ logit) / self.temperature)
         return weights, own_weight[peers.ids], (), None

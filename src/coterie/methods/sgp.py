@@ -1,16 +1,18 @@
-"""Stochastic gradient push: one model for all, over directed networks whose links come and go, without a hub.
+"""Stochastic gradient push: one model for all over directed networks with random links, without a hub.
 
 Assran, Loizou, Ballas, Rabbat 2019, Algorithm 1; Nedic and Olshevsky 2016; the baseline and the inner solver of
-Terashita and Hara 2023 (P1). A client holds z_i and a weight w_i that starts at one; its model is x_i = z_i / w_i. In
-each step it splits both over itself and those it reaches (P: columns that sum to one), see `pushsum.py`. Orders:
+Terashita and Hara 2023. A client has z_i and a weight w_i that starts at one; its model is x_i = z_i / w_i. In each
+step it splits both between itself and the clients it reaches (P: columns sum to one), see `consensus/pushsum.py`.
+Orders:
 - "before":  z <- P (z - eta g(z / w)), w <- P w;
-- "after":   z <- P z, w <- P w, z <- z - eta g(z / w), with z / w *between* the two as model. That is the sequence of
-  "before" after one push ahead, and it is run as such: the push ahead is made before the first round;
-- "authors": z <- P z - eta g(z / w), w <- P w, what P1's program runs and calls Nedic's; stable for smaller eta only.
+- "after":   z <- P z, w <- P w, z <- z - eta g(z / w), with z / w *between* the two as model. That is "before" after
+  one extra push, and it is computed that way: the extra push comes before the first round;
+- "authors": z <- P z - eta g(z / w), w <- P w, which Terashita and Hara's code runs and calls Nedic's; it needs a
+  smaller eta.
 
 With several local steps the gradient step becomes the displacement of the local training. All are biased by O(eta) when
-clients differ. P1 lowers lr tenfold 100 and 50 steps before the end: `decay = 0.1`, `decay_after = T - 100`,
-`decay_every = 50`.
+clients differ. Terashita and Hara lower lr tenfold 100 and 50 steps before the end: `decay = 0.1`,
+`decay_after = T - 100`, `decay_every = 50`.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self
@@ -32,23 +34,25 @@ __all__ = ["SGP"]
 
 
 class State(NamedTuple):
-    """What each client holds of the total, its model, its optimiser, and how often it has pushed."""
+    """Each client's share of the total mass, its model, its optimiser, and its number of pushes."""
 
-    mass: Mass  # z and w, of the layers that travel
-    variables: Variables  # x = z / w, and the layers of one's own
+    mass: Mass  # z and w, of the shared layers
+    variables: Variables  # x = z / w, and the personal layers
     optimiser: Any
-    pushed: jax.Array  # [C]: a network that changes counts its steps
+    pushed: jax.Array  # [C]: steps so far, which select the links of a network that changes
 
 
 @method
 class SGP(LocalSGD, Method):
-    """Step and push parts of the model to whom one reaches, over directed and random networks."""
+    """Step, then push parts of the model to the clients it reaches, over directed and random networks."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "random-directed"
     random_links: ClassVar[bool] = True
-    order: Order = param("before", "what comes before what: gradient step and push (see the docs)")
-    pushes: int = param(1, "how often in a round one trains and pushes", at_least=1)
+    order: Order = param(
+        "before", "gradient step before or after the push, or as in the authors' code (docs/methods/index.md)"
+    )
+    pushes: int = param(1, "training and push steps per round", at_least=1)
 
     def plain(self) -> Self:
         """See `Method.plain`."""
@@ -71,7 +75,7 @@ class SGP(LocalSGD, Method):
             return self.train(task, variables, data, key, optimiser_state=optimiser)
 
         def once(t: Any, carry: tuple[State, Info]) -> tuple[State, Info]:
-            state, seen = carry
+            state, total = carry
             keys = peers.keys(jax.random.fold_in(train_key, t))
             to = peers.links(jax.random.fold_in(link_key, t), state.pushed[0])
             trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)
@@ -84,19 +88,15 @@ class SGP(LocalSGD, Method):
                 mass, arrived = push_step(peers, Mass(tree.plus(state.mass.value, step), state.mass.weight), to)
             params = task.join(ratio(mass), trained.variables.params)
             variables = Variables(params, trained.variables.statistics)
-            seen = Info(seen.loss + trained.loss, seen.weights + _shares(arrived).astype(seen.weights.dtype))
-            return State(mass, variables, trained.optimiser, state.pushed + 1), seen
+            total = Info(total.loss + trained.loss, total.weights + _shares(arrived).astype(total.weights.dtype))
+            return State(mass, variables, trained.optimiser, state.pushed + 1), total
 
         dtype = state.mass.weight.dtype
-        nothing = Info(jnp.zeros(peers.ids.shape[0], task.dtype), jnp.zeros(peers.present.shape, dtype))
-        state, seen = peers.loop(self.pushes, once, (state, nothing))
-        return state, Info(seen.loss / self.pushes, seen.weights / self.pushes)
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
+        zero = Info(jnp.zeros(peers.ids.shape[0], task.dtype), jnp.zeros(peers.present.shape, dtype))
+        state, total = peers.loop(self.pushes, once, (state, zero))
+        return state, Info(total.loss / self.pushes, total.weights / self.pushes)
 
 
 def _shares(arrived: jax.Array) -> jax.Array:
-    """Say how much of its new model a client has from each slot `[C, D]`, as if all that it got weighed the same."""
+    """Return the part of its new model that a client has from each slot `[C, D]`, if all messages weighed the same."""
     return arrived / (1 + arrived.sum(1, keepdims=True))

@@ -1,9 +1,9 @@
 """Decentralised SGD that agrees exactly: primal-dual, with the multipliers eliminated.
 
 Lu, Cui, Squillante, Kingsbury, Horesh 2022, eq. (5) without a lower level (SPD):
-x^{r+1} = W (2 x^r - x^{r-1}) - (eta_r g^r - eta_{r-1} g^{r-1}). With (I + W) / 2 in the place of W it is EXTRA (Shi et
-al. 2015) with W. The start, which the paper leaves open, and the learning rates inside the bracket are those of
-`coterie.consensus.primal_dual`.
+x^{r+1} = W (2 x^r - x^{r-1}) - (eta_r g^r - eta_{r-1} g^{r-1}). With (I + W) / 2 instead of W it is EXTRA (Shi et al.
+2015) with W. `coterie.consensus.primal_dual` says how we start, which the paper leaves open, and why the learning rates
+are inside the bracket.
 """
 
 from typing import Any, ClassVar
@@ -20,12 +20,12 @@ __all__ = ["SPD"]
 
 @method
 class SPD(CorrectedSGD):
-    """Gossip without bias: a primal-dual correction, no message more than gossip sends."""
+    """Gossip without bias: a primal-dual correction, with as many messages as gossip."""
 
     stability: ClassVar[Rule] = "primal-dual"
 
     def remember(self, shared: Any) -> Memory:
-        """Begin with x^{-1} = x^0 and no step."""
+        """Start with x^{-1} = x^0 and a zero step."""
         return primal_dual.start(shared)
 
     def exchange(self, peers: Peers, shared: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:

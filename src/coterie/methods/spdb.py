@@ -1,4 +1,4 @@
-"""Personal layers as the lower level of a bilevel problem, the shared ones agreed on without a hub: SPDB.
+"""SPDB: personal layers are the lower level of a bilevel problem; the shared layers are agreed on without a hub.
 
 Lu, Cui, Squillante, Kingsbury, Horesh 2022, Algorithm 1: minimise the mean of f_i(x_i, y_i*(x_i)) so that all x_i are
 equal, with y_i*(x) = argmin_y g_i(x, y). One iteration of client i (a round with `steps = 1`):
@@ -8,8 +8,8 @@ equal, with y_i*(x) = argmin_y g_i(x, y). One iteration of client i (a round wit
 
 `upper = "train"` is PCL, the paper's experiments: f = g, where grad_y f = 0 at y* and the Hessian term vanishes, so
 that a step on y and then one on x is exact in the limit. `upper = "validation"` takes f from the client's validation
-samples and needs the term; leaving it out (`solver = "none"`) ends elsewhere. With `lr` = eta for the paper's
-1 / (n alpha) its 1 / n is gone. The start and the stored steps are those of `coterie.consensus.primal_dual`.
+samples and needs the term; without it (`solver = "none"`) the method converges to another point. `lr` = eta replaces
+the paper's 1 / (n alpha), without its 1 / n. `coterie.consensus.primal_dual` defines the start and the stored steps.
 """
 
 from collections.abc import Callable
@@ -31,20 +31,20 @@ from coterie.traced import changed, is_off
 
 __all__ = ["SPDB"]
 
-MOST_TRIED = 500  # directions in which a Hessian is tried before the first round
-UNSOLVED = 0.1  # a residual after them that says that it cannot be inverted
+MOST_TERMS = 500  # conjugate-gradient steps that test a Hessian before the first round
+UNSOLVED = 0.1  # with a larger residual after these the Hessian counts as singular
 
 
 @method
 class SPDB(InTurns, SPD):
-    """Layers of one's own, the others agreed on exactly without a hub."""
+    """Personal layers; the others are agreed on exactly without a hub."""
 
     in_turns: ClassVar[bool] = True
-    upper: Literal["train", "validation"] = param("train", "the samples on which the shared layers are judged")
+    upper: Literal["train", "validation"] = param("train", "the samples for the loss of the shared layers")
     solver: Solver = param("cg", "for upper = validation: how the inverse Hessian of the personal layers is applied")
-    terms: int = param(10, "for upper = validation: Hessian-vector products a step", at_least=1)
+    terms: int = param(10, "for upper = validation: Hessian-vector products per step", at_least=1)
     damping: float = param(
-        1.0, "for upper = validation: added to the Hessian of the personal layers, beside weight_decay", at_least=0
+        1.0, "for upper = validation: added to the Hessian of the personal layers, like weight_decay", at_least=0
     )
 
     def plain(self) -> Self:
@@ -52,7 +52,7 @@ class SPDB(InTurns, SPD):
         return changed(super().plain(), upper="train")
 
     def check(self, task: Task, federation: Federation) -> None:
-        """Refuse clients without validation samples where these are needed, and personal layers without curvature."""
+        """Refuse clients without validation samples if these are needed, and a singular Hessian."""
         super().check(task, federation)
         if self.upper == "train":
             return
@@ -77,22 +77,22 @@ class SPDB(InTurns, SPD):
         return self.train_in_turns(task, variables, clients.train, key, optimiser, upper)
 
     def _validated(self, task: Task, own: Any, held_out: Split) -> Callable[..., Any]:
-        """Return the slope of the shared part for f on validation samples, g on the minibatch of training samples."""
+        """Return the `slope` of the shared part, with f on validation samples and g on the training minibatch."""
 
         def slope(shared: Any, statistics: Any, x: Any, y: Any, mask: Any, key: jax.Array) -> Any:
             inner_key, outer_key, draw_key = jax.random.split(key, 3)
-            indices, held_mask, _ = self._draw(held_out.x.shape[0], held_out.count, draw_key, jnp.int32(0))
-            held_x, held_y = held_out.x[indices], held_out.y[indices]
+            indices, outer_mask, _ = self._draw(held_out.x.shape[0], held_out.count, draw_key, jnp.int32(0))
+            outer_x, outer_y = held_out.x[indices], held_out.y[indices]
 
             def outer(shared: Any, own: Any) -> jax.Array:
                 params = eqx.combine(shared, own)
-                return task.loss(params, statistics, held_x, held_y, held_mask, outer_key, train=False)[0]
+                return task.loss(params, statistics, outer_x, outer_y, outer_mask, outer_key, train=False)[0]
 
             def inner(shared: Any, own: Any) -> jax.Array:
                 return task.loss(eqx.combine(shared, own), statistics, x, y, mask, inner_key)[0]
 
             loss, statistics_after = task.loss(eqx.combine(shared, own), statistics, x, y, mask, inner_key)
-            curvature = self.damping + self.weight_decay  # the penalty that weight_decay puts on y is part of g
+            curvature = self.damping + self.weight_decay  # the penalty of weight_decay on y is part of g
             gradient, _ = hypergradient(
                 outer, inner, shared, own, solver=self.solver, terms=self.terms, damping=curvature
             )
@@ -101,7 +101,7 @@ class SPDB(InTurns, SPD):
         return slope
 
     def _refuse_flat(self, task: Task, federation: Federation) -> None:
-        """Try one hyper-gradient of every client's own problem at a fresh model: a singular Hessian is an error."""
+        """Compute one hyper-gradient per client at a fresh model, and refuse a singular Hessian."""
         variables = task.init(jax.random.key(0))
         shared, own = task.shared(variables.params), task.own(variables.params)
         size = sum(a.size for a in jax.tree.leaves(own))
@@ -114,7 +114,7 @@ class SPDB(InTurns, SPD):
         def singular(train: Split, validation: Split) -> jax.Array:
             outer = lambda shared, own: loss(shared, own, validation)  # noqa: E731
             inner = lambda shared, own: loss(shared, own, train)  # noqa: E731
-            _, solved = hypergradient(outer, inner, shared, own, terms=min(2 * size, MOST_TRIED))
+            _, solved = hypergradient(outer, inner, shared, own, terms=min(2 * size, MOST_TERMS))
             return solved.singular | (solved.residual > UNSOLVED)
 
         for i, name in enumerate(federation.names):

@@ -1,1 +1,1 @@
-"""What several methods are made of; a method itself is one flat file in the folder above."""
+"""Base classes and functions that several methods use; each method is one file in the folder above."""

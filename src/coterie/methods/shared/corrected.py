@@ -1,8 +1,8 @@
-"""The round that gossip methods with a correction share: train locally, then exchange so that all agree exactly.
+"""Base of gossip methods with a correction: local training, then an exchange that makes all clients agree exactly.
 
 A round is a client's local training and one exchange, as in `gossip-sgd`; with `steps = 1` it is one iteration of the
-papers. The step s^r that the correction works with is what the local training took away from the shared parameters:
-eta_r g^r for a single step; for several, their sum. Layers named in `model.personal` are trained along and stay.
+papers. The correction works with the step s^r, the shared parameters before minus after local training: eta_r g^r for
+a single step, the sum of these for several. Layers named in `model.personal` are trained too but never sent.
 """
 
 import abc
@@ -24,7 +24,7 @@ __all__ = ["CorrectedSGD", "State"]
 
 
 class State(NamedTuple):
-    """Each client's model, its optimiser, and what the correction remembers."""
+    """Each client's model, its optimiser, and the memory of the correction."""
 
     variables: Variables
     optimiser: Any
@@ -33,11 +33,11 @@ class State(NamedTuple):
 
 @spec
 class CorrectedSGD(LocalSGD, Method):
-    """Local training and a corrected exchange (abstract: methods say which one)."""
+    """Local training and a corrected exchange, which subclasses define."""
 
     topology: ClassVar[Topology] = "graph"
-    # Where Metropolis weights W have no eigenvalue below -1/3, (I + W) / 2 has none below 1/3, and `spd` then bears
-    # every step up to 1 / curvature (see `mixing`), so also several local steps; with W it bears far less.
+    # If Metropolis weights W have no eigenvalue below -1/3, (I + W) / 2 has none below 1/3, and `spd` is then stable
+    # for all steps up to 1 / curvature (`mixing.step_size_bound`), also for several local steps; with W far smaller.
     default_weights: ClassVar[str] = "lazy-metropolis"
 
     @abc.abstractmethod
@@ -46,7 +46,7 @@ class CorrectedSGD(LocalSGD, Method):
 
     @abc.abstractmethod
     def exchange(self, peers: Peers, shared: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:
-        """Exchange with the neighbours: x^r and the step s^r give x^{r+1}."""
+        """Exchange with the neighbours: compute x^{r+1} from x^r and the step s^r."""
 
     def start_optimiser(self, task: Task, params: Any) -> Any:
         """Return the state of one client's optimiser."""
@@ -76,7 +76,3 @@ class CorrectedSGD(LocalSGD, Method):
         shared, memory = self.exchange(peers, before, state.memory, tree.minus(before, after))
         variables = Variables(task.join(shared, trained.params), trained.statistics)
         return State(variables, optimiser, memory), Info(loss, jnp.where(peers.present, peers.weights, 0))
-
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables

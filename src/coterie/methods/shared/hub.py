@@ -1,4 +1,4 @@
-"""The round all methods with a hub share: some clients train from the hub's model, and the results are averaged."""
+"""Base of methods with a hub: some clients train from the hub's model, and the hub averages the results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +19,10 @@ __all__ = ["HubSGD"]
 
 @spec
 class HubSGD(LocalSGD, Method):
-    """Local training plus the choice of who takes part (abstract: methods with a hub derive from it)."""
+    """Local training at a random part of the clients, then federated averaging."""
 
     participation: float = param(
-        1.0, "fraction of the clients that take part in a round, at least one client", above=0, at_most=1, static=True
+        1.0, "fraction of the clients that take part in a round (at least one client)", above=0, at_most=1, static=True
     )
 
     def participants(self, peers: Peers) -> int:
@@ -44,7 +44,7 @@ class HubSGD(LocalSGD, Method):
         Args:
             task: model and loss.
             variables: every client's copy of the hub's model, with its own personal layers.
-            loss: `[C]` the training loss each client last had.
+            loss: `[C]` the last training loss of each client.
             peers: the verbs.
             clients: the data.
             key: the key of this round.
@@ -67,5 +67,5 @@ class HubSGD(LocalSGD, Method):
         weight = jnp.where(chosen, clients.train.count, 0).astype(task.dtype)
         before = task.shared(variables.params)
         shared, arrived = peers.mean(task.shared(trained.params), weight, since=before)  # w <- sum_k (n_k / n) w_k
-        shared = tree.where(arrived, shared, before)  # who missed it keeps the old copy
+        shared = tree.where(arrived, shared, before)  # a client that did not receive the mean keeps its old copy
         return Variables(task.join(shared, trained.params), trained.statistics), loss, chosen

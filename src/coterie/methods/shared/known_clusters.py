@@ -1,6 +1,6 @@
-"""What methods for known clusters share: how strongly a cluster is tied to the others, and the coins.
+"""Base of methods for known clusters: ties within and between clusters, and how often each of them communicates.
 
-The mathematics is in `numerics/cluster_odds.py`. Who is in which cluster the data say (`group` of a table or a file,
+The mathematics is in `numerics/cluster_odds.py`. The clusters come with the data (`group` of a table or a file,
 `groups` of `coterie.federation`); without groups all clients are one cluster.
 """
 
@@ -30,11 +30,11 @@ from coterie.peers.base import Peers
 from coterie.spec import param, spec
 from coterie.traced import is_off
 
-__all__ = ["KnownClusters", "Meetings", "Theory", "count", "start_counting", "throw"]
+__all__ = ["Exchanges", "KnownClusters", "Theory", "count", "draw_exchanges", "start_counting"]
 
 
 class Theory(NamedTuple):
-    """What a client knows before the first iteration, `[C]` each: the coins, and constants that are equal for all."""
+    """What a client knows before the first iteration, `[C]` each: probabilities, and constants equal for all."""
 
     odds: Odds
     smoothness: jax.Array  # L, the largest curvature of a client's loss
@@ -44,15 +44,17 @@ class Theory(NamedTuple):
 
 @spec
 class KnownClusters(TiedModels):
-    """The settings of methods for known clusters (abstract: methods derive from it)."""
+    """A random switch between local steps and steps towards the mean of the cluster and of all clusters."""
 
-    cluster_tie: float = param(1.0, "strength of the tie of a cluster's centre to the others' (lambda)", at_least=0)
-    p_between: float | Auto = param("auto", "probability that all clusters meet (p_0)", at_least=0, below=1)
+    cluster_tie: float = param(1.0, "strength of the tie between the clusters' centres (lambda)", at_least=0)
+    p_between: float | Auto = param(
+        "auto", "probability of an exchange between all clusters (p_0)", at_least=0, below=1
+    )
     p_within: float | Auto | tuple[float, ...] = param(
-        "auto", "probability that a cluster meets alone, if not all do (p_j): one for all clusters, or a list"
+        "auto", "probability of an exchange within a cluster, if not between all (p_j): one number, or one per cluster"
     )
     tau: float | Auto = param(
-        "auto", "part of the tie to one's cluster that counts when all meet (tau_j)", at_least=0, at_most=1
+        "auto", "part of the tie to the own cluster applied in exchanges between all (tau_j)", at_least=0, at_most=1
     )
 
     def __post_init__(self) -> None:
@@ -60,7 +62,9 @@ class KnownClusters(TiedModels):
             if p != "auto" and not 0 <= p < 1:
                 raise CoterieError(f"p_within must be at least 0 and less than 1, not {p:g}")
         if is_off(self.p_between) and not is_off(self.cluster_tie):
-            raise CoterieError("p_between must be above 0, or clusters that are tied (cluster_tie > 0) never meet")
+            raise CoterieError(
+                "p_between must be above 0, or clusters that are tied (cluster_tie > 0) never communicate"
+            )
 
     def theory(
         self,
@@ -72,18 +76,18 @@ class KnownClusters(TiedModels):
         steps: bool,
         convexity: bool = False,
     ) -> Theory:
-        """Find the coins and, where `steps` need them, the constants; measure what was not given (with `convexity`
-        the smallest curvature too). What is not needed is 1."""
+        """Return the probabilities and, if `steps` need them, the constants; what was not given is measured (with
+        `convexity` also the smallest curvature). Constants that are not needed are 1."""
         one = jnp.ones(peers.ids.shape[0], task.dtype)
         label, clusters = clients.cluster
         size = peers.clients * one
         if clusters > 1:
             size = peers.centres((), one, (label, clusters), certain=True)[0].near_weight
 
-        # With one cluster the two means are one; all of the tie is then the cluster's, and nobody else is to be met.
+        # With one cluster the two means are equal: the whole tie is to the cluster, and p_0 is 0.
         tied = clusters > 1 and not is_off(self.cluster_tie)
 
-        # All arithmetic is done client by client (`each`), so that its bits do not depend on where clients live.
+        # All arithmetic is done per client (`each`), so that its bits do not depend on where clients live.
         def ties(size: jax.Array) -> tuple[jax.Array, jax.Array]:
             to_all = pull_to_all(self.cluster_tie, self.tie * size) if tied else 0 * size
             return to_all, jnp.where(size > 1, (1 - to_all) * self.tie, 0)  # B_j; the mean of one client is itself
@@ -93,9 +97,9 @@ class KnownClusters(TiedModels):
         automatic = is_auto(self.p_between) or is_auto(self.p_within)
         if convexity or (is_auto(self.smoothness) and (steps or automatic)):
             smallest, largest = self.curvature(task, peers, clients, variables, key)
-        largest = jnp.maximum(chosen(self.smoothness, largest), 1e-12)  # inputs of zero have no curvature at all
+        largest = jnp.maximum(chosen(self.smoothness, largest), 1e-12)  # inputs of zero give no curvature at all
         # In one small message: C_1 = max_j a_j gamma, max_j B_j, L and -mu.
-        far, nearest, smoothness, hollow = peers.most((to_all * self.tie, near, largest, -smallest))
+        far, nearest, smoothness, minus_mu = peers.most((to_all * self.tie, near, largest, -smallest))
 
         given = None if is_auto(self.p_within) else self._given(clusters).astype(task.dtype)[label]
         odds, expected = peers.each(
@@ -103,7 +107,7 @@ class KnownClusters(TiedModels):
         )
         if steps and (given is not None or not is_auto(self.tau)):
             expected = peers.most(expected)
-        return Theory(odds, smoothness, -hollow, expected)
+        return Theory(odds, smoothness, -minus_mu, expected)
 
     def _odds(
         self,
@@ -116,7 +120,7 @@ class KnownClusters(TiedModels):
         size: jax.Array,
         given: jax.Array | None,
     ) -> tuple[Odds, jax.Array]:
-        """Return one client's coins and the constant of (3.3) that they lead to."""
+        """Return one client's probabilities and the constant of (3.3) that follows from them."""
         p = chosen(self.p_between, best_p_between(far, nearest, smoothness)) if clusters > 1 else jnp.zeros_like(far)
         if given is None:
             expected = smallest_smoothness(p, far, nearest, smoothness)
@@ -125,8 +129,10 @@ class KnownClusters(TiedModels):
             q = jnp.where(size > 1, given, 0)
             expected = expected_smoothness(p, q, far, near, smoothness)
         tau = jnp.where(q > 0, chosen(self.tau, best_tau(p, q)), 1)
-        tau = jnp.where(p > 0, tau, jnp.where(q > 0, 0, 1))  # where all never meet, nothing of the tie is left to that
-        if not is_auto(self.tau):  # another tau than the best needs shorter steps
+        tau = jnp.where(
+            p > 0, tau, jnp.where(q > 0, 0, 1)
+        )  # without exchanges between all, the cluster's own do it all
+        if not is_auto(self.tau):  # any tau but the best one needs shorter steps
             expected = expected_smoothness(p, q, far, near, smoothness, tau)
         return Odds(p, q, tau, to_all), expected
 
@@ -142,31 +148,31 @@ class KnownClusters(TiedModels):
         return jnp.broadcast_to(jnp.array(self.p_within), clusters)
 
 
-def throw(odds: Odds, label: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Throw the coin of all and the coin of each client's cluster: does everyone meet `[]`, does the cluster `[C]`.
+def draw_exchanges(odds: Odds, label: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Draw whether everyone communicates in an iteration `[]`, and whether each client's cluster does `[C]`.
 
-    They depend on the key and on the cluster, so that all who meet agree without a word.
+    The draws depend on the key and on the cluster only, so that all clients concerned agree without a message.
     """
     all_key, cluster_key = jax.random.split(key)
-    coin = jax.vmap(lambda j, q: jax.random.bernoulli(jax.random.fold_in(cluster_key, j), q))
-    return jax.random.bernoulli(all_key, odds.between[0]), coin(label, odds.within)
+    draw = jax.vmap(lambda j, q: jax.random.bernoulli(jax.random.fold_in(cluster_key, j), q))
+    return jax.random.bernoulli(all_key, odds.between[0]), draw(label, odds.within)
 
 
-class Meetings(NamedTuple):
+class Exchanges(NamedTuple):
     """Rounds of communication so far, and the kind of the last iteration: `[C]` each."""
 
     rounds: ClusterRounds
     last: jax.Array
 
 
-def start_counting(clients: int) -> Meetings:
+def start_counting(clients: int) -> Exchanges:
     """Return the counters before the first iteration."""
     zero = jnp.zeros(clients, jnp.int32)
-    return Meetings(ClusterRounds(*[zero] * 4), zero + LOCAL)
+    return Exchanges(ClusterRounds(*[zero] * 4), zero + LOCAL)
 
 
-def count(so_far: Meetings, kind: jax.Array) -> Meetings:
-    """Count an iteration of this `kind [C]`."""
-    met, alone, last = kind == GLOBAL, kind == CLUSTER, so_far.last
-    news = met, met & (last != GLOBAL), alone, alone & (last == LOCAL)
-    return Meetings(ClusterRounds(*(a + b for a, b in zip(so_far.rounds, news, strict=True))), kind.astype(last.dtype))
+def count(so_far: Exchanges, kind: jax.Array) -> Exchanges:
+    """Count one iteration of this `kind [C]`, as `cluster_odds.cluster_rounds` does."""
+    between, within, last = kind == GLOBAL, kind == CLUSTER, so_far.last
+    new = between, between & (last != GLOBAL), within, within & (last == LOCAL)
+    return Exchanges(ClusterRounds(*(a + b for a, b in zip(so_far.rounds, new, strict=True))), kind.astype(last.dtype))

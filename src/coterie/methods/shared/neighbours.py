@@ -1,4 +1,4 @@
-"""What methods that judge their neighbours share: models as long vectors, and the loss over all samples of a split."""
+"""Functions for methods that compare models: inner product and distance of two models, mean loss over a split."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ def distance(a: Any, b: Any) -> jax.Array:
 
 
 def mean_loss(task: Task, variables: Variables, data: Split) -> jax.Array:
-    """Return one client's mean loss over a split, batch after batch; zero where the split is empty.
+    """Return one client's mean loss over a split, computed in batches; zero if the split is empty.
 
-    It can be differentiated, and the memory that takes does not grow with the samples.
+    Differentiable, with memory that does not grow with the number of samples.
     """
     n = data.x.shape[0]
     size = min(BATCH, n)
@@ -31,7 +31,7 @@ def mean_loss(task: Task, variables: Variables, data: Split) -> jax.Array:
     @jax.checkpoint
     def batch(variables: Variables, b: Any) -> jax.Array:
         place = b * size + jnp.arange(size)
-        inside = jnp.minimum(place, n - 1)  # the last batch may be short; what is repeated is masked
+        inside = jnp.minimum(place, n - 1)  # the last batch may be short: repeated samples are masked
         losses = task.losses(task.apply(variables, data.x[inside])[0], data.y[inside])
         return jnp.where(place < data.count, losses, 0).sum()
 

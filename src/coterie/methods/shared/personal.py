@@ -1,4 +1,4 @@
-"""Methods that split a model: some layers are personal and stay with their client, the others are learned together."""
+"""Bases of methods that split a model into personal layers, which stay with the client, and shared ones."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
@@ -19,10 +19,10 @@ __all__ = ["InTurns", "KeepsLayers", "Optimisers", "last_layer"]
 
 @spec
 class KeepsLayers(LocalSGD, Method):
-    """The choice of what is personal (abstract: methods that split a model derive from it)."""
+    """Local training with the choice of the personal layers."""
 
     personal: tuple[str, ...] = param(
-        (), "parts that stay with the client, by name; none takes model.personal, and the last layer if that is empty"
+        (), "names of the layers that stay with the client; empty: those of model.personal, or else the last layer"
     )
 
     def adapt(self, task: Task) -> Task:
@@ -37,12 +37,12 @@ class KeepsLayers(LocalSGD, Method):
         return split
 
     def check(self, task: Task, federation: Federation) -> None:
-        """Refuse what this method cannot train, before anything is compiled."""
+        """Refuse models that cannot be split this way, before anything is compiled."""
         self.adapt(task)
 
 
 def last_layer(task: Task) -> str:
-    """Return the layer that comes last in the model: what the last name has before its last dot."""
+    """Return the name of the model's last layer: the last parameter's name up to its last dot."""
     layer, dot, _ = task.names[-1].rpartition(".")
     if not dot or all(name.startswith(f"{layer}.") for name in task.names):
         raise CoterieError(
@@ -61,11 +61,13 @@ class Optimisers(NamedTuple):
 
 @spec
 class InTurns(KeepsLayers):
-    """Local training in turns: first the personal layers, then the shared ones (abstract)."""
+    """Local training in turns: first the personal layers, then the shared ones."""
 
-    personal_lr: float = param(0.0, "step size of the personal layers; 0 takes lr", at_least=0)
+    personal_lr: float = param(0.0, "step size of the personal layers; 0: lr", at_least=0)
     personal_epochs: int = param(
-        0, "passes in a round that train the personal layers; 0 takes as many local steps as for the others", at_least=0
+        0,
+        "passes per round over the data for the personal layers; 0: as many local steps as for the others",
+        at_least=0,
     )
 
     def scaled(self, factor: Any) -> Any:
@@ -97,9 +99,9 @@ class InTurns(KeepsLayers):
             task: model and loss, with its personal layers.
             variables: where to start.
             data: the client's own samples.
-            key: the client's key of this round.
-            optimisers: momentum from the previous round; None starts afresh.
-            upper: given the personal part, returns the `slope` (see `LocalSGD.train`) of the shared part; default the
+            key: the client's key for this round.
+            optimisers: momentum from the previous round; None starts without.
+            upper: given the personal part, returns the `slope` (see `LocalSGD.train`) of the shared part; default: the
                 gradient of the same training loss.
 
         Returns:
@@ -108,8 +110,8 @@ class InTurns(KeepsLayers):
         personal_key, shared_key = jax.random.split(key)
         own, shared = task.own(variables.params), task.shared(variables.params)
         optimisers = optimisers or Optimisers(None, None)
-        slow = self if is_off(self.personal_lr) else changed(self, lr=self.personal_lr)
-        lower = slow.train(  # y <- y - beta grad_y g(x, y)
+        personal_sgd = self if is_off(self.personal_lr) else changed(self, lr=self.personal_lr)
+        trained_own = personal_sgd.train(  # y <- y - beta grad_y g(x, y)
             task,
             Variables(own, variables.statistics),
             data,
@@ -118,18 +120,18 @@ class InTurns(KeepsLayers):
             epochs=self.personal_epochs or None,
             slope=self._slope(task, shared),
         )
-        own = lower.variables.params
-        raised = self.train(  # x <- x - eta grad f(x, y), with the new y
+        own = trained_own.variables.params
+        trained_shared = self.train(  # x <- x - eta grad f(x, y), with the new y
             task,
-            Variables(shared, lower.variables.statistics),
+            Variables(shared, trained_own.variables.statistics),
             data,
             shared_key,
             optimiser_state=optimisers.shared,
             slope=self._slope(task, own) if upper is None else upper(own),
         )
-        params = eqx.combine(raised.variables.params, own)
-        trained = Variables(params, raised.variables.statistics)
-        return trained, Optimisers(lower.optimiser, raised.optimiser), raised.loss
+        params = eqx.combine(trained_shared.variables.params, own)
+        trained = Variables(params, trained_shared.variables.statistics)
+        return trained, Optimisers(trained_own.optimiser, trained_shared.optimiser), trained_shared.loss
 
     @staticmethod
     def _slope(task: Task, rest: Any) -> Callable[..., Any]:

@@ -1,13 +1,14 @@
-"""What the three SCooL methods share: a round in which clients find out with whom to cooperate.
+"""Base of the three SCooL methods: a round in which clients infer with whom to cooperate.
 
-Li, Zhou, Tian, Tao 2024, *Structured Cooperative Learning with Graphical Model Priors* (P0), Algorithm 1 and
-Appendix C.1. One round: train alone; let each neighbour say what its data think of my model (cross-losses); infer the
-weights from them and from a prior over graphs (the E-step, which differs between the methods); move with the weighted
-pseudo-gradients (the M-step). After some rounds only the strongest edges are kept, for ever.
+Li, Zhou, Tian, Tao 2024, *Structured Cooperative Learning with Graphical Model Priors*, Algorithm 1 and Appendix C.1.
+One round: train alone; each neighbour computes the loss of my model on its data (cross-losses); infer the weights from
+these and from a prior over graphs (the E-step, which differs between the methods); move along the weighted
+pseudo-gradients (the M-step). After some rounds all but the strongest edges are dropped for the rest of the run.
 
-Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (un-centred ones make
-"no cooperation" always look best), rows of weights sum to one with one's own data at weight 1, a client is never its
-own neighbour. `faithful = true` does what the authors' program does instead.
+Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
+cooperation" always looks best), rows of weights sum to one with the client's own data at weight 1, a client is never
+its own neighbour. `faithful = true` does what the authors' program does instead. docs/reference/papers.md lists all
+corrections.
 """
 
 import abc
@@ -26,11 +27,11 @@ from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["Evidence", "Scool", "State", "m_step", "share_losses"]
+__all__ = ["BlockScool", "Evidence", "Scool", "State", "m_step", "share_losses"]
 
 
 class State(NamedTuple):
-    """Each client's model and optimiser, its weights over the slots, and what the prior remembers."""
+    """Each client's model and optimiser, its weights over the slots, and the state of the prior."""
 
     variables: Variables
     optimiser: Any
@@ -40,16 +41,16 @@ class State(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What the E-step goes by: log-likelihoods of the neighbours' data under my model, and under their owners'."""
+    """The input of the E-step: losses of a client's model on the neighbours' data and on its own."""
 
     losses: jax.Array  # [C, D] mean cross-entropy of neighbour j's samples under my model
-    heard: jax.Array  # [C, D] a finite answer arrived
+    arrived: jax.Array  # [C, D] a finite answer arrived
     own_loss: jax.Array  # [C] my model on my samples
-    baseline: jax.Array  # [C] the loss of somebody who knows only my label set
+    baseline: jax.Array  # [C] the loss of guessing uniformly among my labels
 
 
 class Question(NamedTuple):
-    """What a client keeps at hand to judge the models of others; it never travels."""
+    """The samples and personal layers with which a client evaluates the models of others; never sent."""
 
     x: jax.Array
     y: jax.Array
@@ -59,36 +60,44 @@ class Question(NamedTuple):
 
 @spec
 class Scool(LocalSGD, Method):
-    """The settings all SCooL methods share (abstract)."""
+    """Learn with whom to cooperate; subclasses define the prior over graphs."""
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
-    temperature: float = param(2.0, "divides the evidence: higher spreads the weight over more neighbours", above=0)
-    fraction: float = param(0.1, "share of all clients each one keeps as neighbours", above=0, at_most=1, static=True)
-    sparsify_after: int = param(10, "rounds before all but the strongest edges are dropped; 0 keeps all", at_least=0)
-    cross_batch: int = param(10, "samples a neighbour judges my model on; 0 takes all of its training data", at_least=0)
+    temperature: float = param(
+        2.0, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
+    )
+    fraction: float = param(
+        0.1, "fraction of all clients that each one keeps as neighbours", above=0, at_most=1, static=True
+    )
+    sparsify_after: int = param(10, "rounds before all but the strongest edges are dropped; 0: never", at_least=0)
+    cross_batch: int = param(
+        10, "samples on which a neighbour evaluates a model; 0: all of its training data", at_least=0
+    )
     own: Literal["competes", "apart"] = param(
         "competes",
-        "how one's own data are weighed: by their likelihood like the others' (V2), or apart with weight 1 (V1)",
+        "weight of the client's own data: by their likelihood like the neighbours', or apart with weight 1",
     )
     m_step: Literal["first-order", "exact"] = param(
-        "first-order", "move with the neighbours' pseudo-gradients, or ask each for its gradient at my model (eq. 20)"
+        "first-order", "use the neighbours' pseudo-gradients, or ask each for its gradient at my model (eq. 20)"
     )
-    exact_steps: int = param(5, "steps of the exact M-step in a round", at_least=1)
-    faithful: bool = param(False, "do what the authors' program does, its known errors included")
+    exact_steps: int = param(5, "steps of the exact M-step per round", at_least=1)
+    faithful: bool = param(
+        False, "do what the authors' program does, including its known errors (docs/reference/papers.md)"
+    )
 
     def plain(self) -> Self:
         """See `Method.plain`."""
         return changed(super().plain(), cross_batch=0, exact_steps=1)
 
     def check(self, task: Task, federation: Federation) -> None:
-        """Refuse a regression, where the baseline of the evidence is not defined."""
+        """Refuse a regression, where the baseline is not defined."""
         if task.kind == "regression" and not self.faithful:
             raise CoterieError("method: SCooL's baseline is log(number of classes); it needs classification or text")
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
-        """Give every client the same fresh model and nobody's trust."""
+        """Give every client the same fresh model, and no weight to the neighbours."""
         here, slots = peers.neighbours.shape
         variables = tree.broadcast(task.init(key), here)
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
@@ -98,19 +107,19 @@ class Scool(LocalSGD, Method):
 
     @abc.abstractmethod
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
-        """Return what the prior remembers between rounds."""
+        """Return the state of the prior before the first round."""
 
     @abc.abstractmethod
     def e_step(
         self, task: Task, state: State, moved: Any, evidence: Evidence, peers: Peers, key: jax.Array
     ) -> tuple[jax.Array, jax.Array, Any, Any]:
-        """Return weights `[C, D]`, one's own weight `[C]`, the prior, and what it adds to the models (or None).
+        """Return weights `[C, D]`, own weights `[C]`, the prior's state, and what it adds to the models (or None).
 
         `moved` is the shared part of each client's model after its local training.
         """
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
-        """Train, ask, infer, move (Algorithm 1)."""
+        """Train, collect cross-losses, infer the weights, move (Algorithm 1)."""
         train_key, batch_key, infer_key = jax.random.split(key, 3)
 
         def train(variables: Variables, optimiser: Any, data: Split, key: jax.Array) -> Trained:
@@ -133,17 +142,13 @@ class Scool(LocalSGD, Method):
         state = State(variables, trained.optimiser, weights, own_weight, prior)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
 
-    def models(self, state: State) -> Variables:
-        """Return each client's own model."""
-        return state.variables
-
     def _scaled(self, peers: Peers, weights: jax.Array, own_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Scale a row to sum to one: its sum would otherwise act as a step size (0.1, CAVEAT)."""
+        """Scale a row to sum to one: otherwise its sum would act as a step size."""
         total = own_weight + peers.sum_slots(weights)
         return weights / total[:, None], own_weight / total
 
     def _question(self, variables: Variables, data: Split, key: jax.Array) -> Question:
-        """Draw the samples on which this client will judge the models of others."""
+        """Draw the samples on which this client will evaluate the models of others."""
         n = data.x.shape[0]
         if self.cross_batch == 0 or self.cross_batch >= n:
             return Question(data.x, data.y, jnp.arange(n) < data.count, variables)
@@ -152,17 +157,17 @@ class Scool(LocalSGD, Method):
         return Question(data.x[picked], data.y[picked], jnp.arange(self.cross_batch) < data.count, variables)
 
     def _gather(self, task: Task, moved: Any, questions: Question, peers: Peers, clients: Clients) -> Evidence:
-        """Ask the neighbours for their loss under my model; they use their own personal layers."""
+        """Ask the neighbours for the loss of my model on their data; they use their own personal layers."""
 
-        def judge(shared: Any, question: Question) -> jax.Array:
+        def evaluate(shared: Any, question: Question) -> jax.Array:
             return _loss(task, shared, question)
 
-        losses, arrived = peers.ask(judge, moved, questions)  # L(D_j; theta_i)
-        own_loss = peers.each(judge, moved, questions)
+        losses, arrived = peers.ask(evaluate, moved, questions)  # L(D_j; theta_i)
+        own_loss = peers.each(evaluate, moved, questions)
         labels = clients.labels.sum(1) if task.kind == "classification" else jnp.full(len(own_loss), task.outputs)
-        heard = arrived & jnp.isfinite(losses)  # a neighbour whose loss is not a number says nothing
+        arrived = arrived & jnp.isfinite(losses)  # a loss that is not finite counts as no answer
         baseline = jnp.log(jnp.maximum(labels, 2).astype(task.dtype))
-        return Evidence(jnp.where(heard, losses, 0), heard, own_loss, baseline)
+        return Evidence(jnp.where(arrived, losses, 0), arrived, own_loss, baseline)
 
     def _exact(self, task: Task, start: Any, weights: jax.Array, questions: Question, peers: Peers) -> Any:
         """Follow grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i), eq. (20), scaled by the row's sum."""
@@ -182,39 +187,62 @@ class Scool(LocalSGD, Method):
     # -- the stage after sparsification -----------------------------------------------------------------------
 
     def stages(self) -> tuple[int, ...]:
-        """Name the rounds after which the graph changes."""
+        """Return the round after which edges are dropped."""
         return (self.sparsify_after,) if self.sparsify_after else ()
 
     def keep(self, state: State, present: jax.Array, clients: int) -> jax.Array:
-        """Keep each client's ceil(fraction K) heaviest slots, at least one; itself does not count."""
+        """Keep each client's ceil(fraction K) heaviest slots, at least one; the client itself does not count."""
         count = min(max(1, -int(-self.fraction * clients // 1)), present.shape[1])
         score = jnp.where(present, state.weights, -1.0)
         rank = jnp.argsort(jnp.argsort(-score, axis=1, stable=True), axis=1, stable=True)
         return (rank < count) & present
 
     def narrow(self, state: State, take: Any) -> State:
-        """Carry what is known of the kept slots into the new stage."""
+        """Keep the weights of the remaining slots."""
         return state._replace(weights=take(state.weights))
 
 
-def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Give everyone all cross-losses: `losses [K, K]`, which of them are `known`, own losses and baselines `[K]`.
+@spec
+class BlockScool(Scool):
+    """SCooL with a block model as prior, inferred in each round from all clients' cross-losses."""
 
-    Row i is client i's model, column j client j's data. Everybody gets the same table, so everybody infers the same.
+    blocks: int = param(0, "hidden blocks (M); 0: one per four clients, 2 to 25", at_least=0)
+    sweeps: int = param(10, "sweeps of variational updates per E-step", at_least=1)
+    pseudo_counts: float = param(20.0, "weight of the prior on the block matrix, in pairs of clients", at_least=0)
+    baseline: Literal["classes", "median", "own"] = param(
+        "classes", "what a loss is compared with: log(classes), the median, or its owner's loss"
+    )
+    margin: float = param(0.5, "how much worse than its owner a model may be, with baseline = 'own'", at_least=0)
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse more blocks than clients."""
+        super().check(task, federation)
+        if self.blocks > len(federation):
+            raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
+
+    def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
+        """Return no state: every round starts from k-means on the new losses."""
+        return ()
+
+
+def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Send all cross-losses to everyone: `losses [K, K]`, which are `known`, own losses and baselines `[K]`.
+
+    Row i is client i's model, column j client j's data. All clients get the same table and infer the same from it.
     """
-    mine = (evidence.losses, evidence.heard, peers.neighbours, evidence.own_loss, evidence.baseline)
-    (losses, heard, neighbours, own_loss, baseline), arrived = peers.share(mine)
-    heard = heard & arrived[:, None]
+    mine = (evidence.losses, evidence.arrived, peers.neighbours, evidence.own_loss, evidence.baseline)
+    (losses, answered, neighbours, own_loss, baseline), arrived = peers.share(mine)
+    answered = answered & arrived[:, None]
     place = (jnp.arange(peers.clients)[:, None], neighbours)
     square = jnp.zeros((peers.clients, peers.clients), losses.dtype)
-    known = jnp.zeros(square.shape, bool).at[place].max(heard)
-    return square.at[place].add(jnp.where(heard, losses, 0)), known, own_loss, baseline
+    known = jnp.zeros(square.shape, bool).at[place].max(answered)
+    return square.at[place].add(jnp.where(answered, losses, 0)), known, own_loss, baseline
 
 
 def m_step(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:
-    """Move with one's own and the neighbours' pseudo-gradients: theta_i - sum_j wt_ij g_j (P0, eq. 20 with C.1).
+    """Move along the own and the neighbours' pseudo-gradients: theta_i - sum_j wt_ij g_j (eq. 20 with C.1).
 
-    A Gaussian prior that ties neighbours (P0, eq. 11 to 14) adds `theta_i - sum_j W_ij theta_j` with `coupling = W`
+    A Gaussian prior that ties neighbours (eq. 11 to 14) adds `theta_i - sum_j W_ij theta_j` with `coupling = W`
     `[C, D]`: with no weight on the neighbours' data this is D-PSGD, `gossip-sgd` in the order "mix-and-step".
     """
     mixed, _ = peers.mix(pseudo, slots)

@@ -1,4 +1,4 @@
-"""Early stopping inside a compiled round: remember the model that did best on the client's own validation samples."""
+"""Early stopping inside a compiled round: keep the model with the lowest loss on the client's validation samples."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ __all__ = ["Best", "keep_best", "start_best"]
 
 
 class Best(NamedTuple):
-    """The best model so far, its validation loss, and for how many rounds nothing was better."""
+    """The best model so far, its validation loss, and the number of rounds since then."""
 
     variables: Variables
     loss: jax.Array  # [C]
@@ -20,14 +20,14 @@ class Best(NamedTuple):
 
 
 def start_best(variables: Variables, loss: jax.Array) -> Best:
-    """Begin before the first round: anything finite is better than infinity."""
+    """Return the value before the first round: infinite loss, so that any finite one is better."""
     return Best(variables, jnp.full_like(loss, jnp.inf), jnp.zeros(loss.shape, jnp.int32))
 
 
 def keep_best(best: Best, variables: Variables, loss: jax.Array, patience: int, can_validate: jax.Array) -> Best:
-    """Keep the better model of each client, until it has waited `patience` rounds (0: for ever).
+    """Keep the better model of each client; after `patience` rounds without a better one, stop (0: never).
 
-    A client without validation samples has nothing to go by and keeps its newest model.
+    A client without validation samples keeps its newest model.
     """
     stopped = (best.waited >= patience) & (patience > 0)
     better = ~can_validate | ((loss < best.loss) & ~stopped)

@@ -1,8 +1,8 @@
-"""What methods share that tie personal models to means of models and throw a coin to save communication.
+"""Base of L2GD-type methods: a random switch between a local gradient step and a step towards a mean of models.
 
-One iteration is a local gradient step, or a step towards a mean; which one, a coin decides that is the same for all who
-have to meet. Step size and probabilities follow from the smoothness of the losses: given, or measured at the start with
-Hessian-vector products.
+Only steps towards a mean are communicated, and the random choice is the same for all clients concerned. Step size and
+switching probabilities follow from the smoothness of the losses: given, or measured at the start with Hessian-vector
+products.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from coterie.peers.base import Peers
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["Auto", "Slope", "TiedModels", "at_home", "chosen", "combine", "is_auto"]
+__all__ = ["Auto", "Slope", "TiedModels", "chosen", "combine", "is_auto", "pad_personal"]
 
 Auto = Literal["auto"]
 Slope = tuple[jax.Array, Any, Any]  # the mean loss, the gradient of the client's loss, the new statistics
@@ -30,17 +30,19 @@ DRAWS = 8  # minibatches whose curvature is measured
 
 @spec
 class TiedModels(Method):
-    """The settings such methods share (abstract: methods derive from it).
+    """Personal models tied to a mean.
 
-    A round is `iterations` iterations, so that methods can be compared by rounds: most iterations are a local step
-    without any message, where other methods make an epoch of them in a round.
+    A round is `iterations` iterations, so that methods can be compared by rounds: most iterations are local steps
+    without a message, of which other methods do an epoch per round.
     """
 
-    lr: float | Auto = param("auto", "step size (eta); auto takes the largest one the theory allows", above=0)
+    lr: float | Auto = param("auto", "step size (eta); auto: the largest one the theory allows", above=0)
     tie: float = param(1.0, "strength of the tie of a client's model to the mean (gamma)", above=0)
-    loss: Literal["mean", "sum"] = param("mean", "a client's loss: mean over its samples, or sum (a likelihood)")
-    batch_size: int = param(0, "samples in a minibatch; 0 takes all of the client's data", at_least=0)
-    iterations: int = param(10, "iterations of the algorithm in a round", at_least=1)
+    loss: Literal["mean", "sum"] = param(
+        "mean", "a client's loss: mean or sum over its samples (a negative log-likelihood)"
+    )
+    batch_size: int = param(0, "samples per minibatch; 0: all of the client's data", at_least=0)
+    iterations: int = param(10, "iterations of the algorithm per round", at_least=1)
     smoothness: float | Auto = param("auto", "largest curvature of a client's loss (L); auto measures it", above=0)
 
     def plain(self) -> Self:
@@ -48,7 +50,7 @@ class TiedModels(Method):
         return changed(self, batch_size=0, iterations=1)
 
     def scale(self, data: Split) -> jax.Array:
-        """Return what makes the client's loss of the mean over its samples."""
+        """Return the factor from the mean loss over the samples to the client's loss."""
         return data.count if self.loss == "sum" else jnp.ones_like(data.count)
 
     def slope(
@@ -65,8 +67,8 @@ class TiedModels(Method):
         x, y = task.batch(data.x, indices, augment_key if augmented and not whole else None), data.y[indices]
 
         def of(variables: Variables) -> Slope:
-            found = jax.value_and_grad(task.loss, has_aux=True)(*variables, x, y, mask, model_key)
-            (loss, statistics), gradient = found
+            loss_and_gradient = jax.value_and_grad(task.loss, has_aux=True)
+            (loss, statistics), gradient = loss_and_gradient(*variables, x, y, mask, model_key)
             factor = self.scale(data).astype(task.dtype)
             return loss, jax.tree.map(lambda g: factor * g, gradient), statistics
 
@@ -77,7 +79,7 @@ class TiedModels(Method):
     ) -> tuple[jax.Array, jax.Array]:
         """Measure the smallest and the largest curvature of each client's loss, `[C]` each.
 
-        With minibatches the largest one is that of several minibatches, each of which is a step's loss.
+        With minibatches the largest one is the maximum over several minibatches, since each step uses one.
         """
 
         def measure(variables: Variables, data: Split, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -96,18 +98,18 @@ class TiedModels(Method):
 
         return peers.each(measure, variables, clients.train, peers.keys(key))
 
-    def walk(self, peers: Peers, body: Callable[[jax.Array, Any], Any], state: Any) -> Any:
+    def run_iterations(self, peers: Peers, body: Callable[[jax.Array, Any], Any], state: Any) -> Any:
         """Run the iterations of a round: `body(number, state)`."""
         return body(jnp.int32(0), state) if self.iterations == 1 else peers.loop(self.iterations, body, state)
 
 
 def is_auto(value: Any) -> bool:
-    """Whether a setting is left to the method; asked while tracing, where a number may have no value yet."""
+    """Whether a setting is "auto"; works while tracing, where a number may be a tracer."""
     return isinstance(value, str)
 
 
 def chosen(setting: Any, otherwise: jax.Array) -> jax.Array:
-    """Return a setting for each client `[C]`, or what the theory says where it is left to that."""
+    """Return a setting for each client `[C]`, or the theory's value `otherwise` if it is "auto"."""
     return otherwise if is_auto(setting) else setting * jnp.ones_like(otherwise)
 
 
@@ -118,6 +120,6 @@ def combine(peers: Peers, start: Any, *terms: tuple[jax.Array, Any]) -> Any:
     return start
 
 
-def at_home(task: Task, shared: Any, params: Any) -> Any:
-    """Return a tree like `params`: the values of `shared` where they may travel, zero where they are personal."""
+def pad_personal(task: Task, shared: Any, params: Any) -> Any:
+    """Return a tree like `params`: the values of `shared`, and zeros for the personal layers."""
     return task.join(shared, jax.tree.map(jnp.zeros_like, params))
