@@ -37,7 +37,7 @@ class CorrectedSGD(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "graph"
     # If Metropolis weights W have no eigenvalue below -1/3, (I + W) / 2 has none below 1/3, and `spd` is then stable
-    # for all steps up to 1 / curvature (`mixing.step_size_bound`), also for several local steps; with W far smaller.
+    # for all steps up to 1 / curvature, also for several local steps; with W far smaller.
     default_weights: ClassVar[str] = "lazy-metropolis"
 
     @abc.abstractmethod
