@@ -16,11 +16,16 @@ from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.job import Job
 from coterie.experiment.run import execute
 from coterie.models.augment import Augment
+from coterie.pages import page as report_page
+from coterie.peers.base import Peers
 from coterie.spec import describe
 from coterie.storage.toml import read_toml
 
 ROOT = Path(__file__).parents[2]
 BILEVEL = ROOT / "docs" / "methods" / "bilevel.md"
+EXTEND = sorted(page for page in (ROOT / "docs" / "extend").glob("*.md") if page.stem != "index")
+PARTS = ["Files", "Example", "Check it", "Reference implementations"]
+CATALOGUE = str(ROOT / "docs" / "_build" / "catalogue.py")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
@@ -32,6 +37,53 @@ def run_python(program: list[str], folder: Path) -> str:
     done = subprocess.run([sys.executable, *program], cwd=folder, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("page", EXTEND, ids=lambda page: page.stem)
+def test_pages_on_extending_run(page, tmp_path, monkeypatch):
+    """Blocks that begin with a file's name are written to that file, the others are run beside it, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(report_page, "SECTIONS", report_page.SECTIONS)  # one page adds to it
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    programs = []
+    for block in blocks(page, "python"):
+        name = re.match(r"# (\w+\.py)\n", block)
+        if name:
+            (tmp_path / name[1]).write_text(block)
+        else:
+            programs.append(block)
+    assert programs, "the page shows nothing that runs"
+    exec(compile("\n".join(programs), page.name, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", EXTEND, ids=lambda page: page.stem)
+def test_pages_on_extending_have_the_same_parts(page):
+    parts = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+    assert [part for part in parts if part in PARTS] == PARTS
+
+
+def test_verbs_page(capsys):
+    (example,) = blocks(ROOT / "docs" / "concepts" / "verbs.md", "python")
+    exec(compile(example, "verbs.md", "exec"), {})
+    numbers = [float(word) for word in capsys.readouterr().out.strip("[] \n").split()]
+    np.testing.assert_allclose(numbers, [4 / 3, 1, 2, 5 / 3], 1e-5)  # means of three neighbours of a ring
+
+
+def test_verbs_page_names_every_verb():
+    page = (ROOT / "docs" / "concepts" / "verbs.md").read_text()
+    verbs = [name for name, value in vars(Peers).items() if callable(value) and not name.startswith("_")]
+    assert [verb for verb in verbs if f"`{verb}(" not in page] == ["traffic"]  # read by the engine
+
+
+def test_catalogue_is_up_to_date(tmp_path):
+    page = ROOT / "docs" / "reference" / "catalogue.md"
+    made = run_python(["-c", f"import runpy; print(runpy.run_path({CATALOGUE!r})['page'](), end='')"], tmp_path)
+    assert page.read_text() == made, "run make docs"
+
+
+def test_every_package_has_an_api_page():
+    packages = {init.parent.name for init in (ROOT / "src" / "coterie").glob("*/__init__.py")}
+    assert {page.stem for page in (ROOT / "docs" / "reference" / "api").glob("*.md")} == packages | {"coterie", "index"}
 
 
 def test_skeleton_keeps_the_contract():
