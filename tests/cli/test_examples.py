@@ -15,11 +15,13 @@ from coterie.errors import CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.job import Job
 from coterie.experiment.run import execute
+from coterie.methods.base import Method
 from coterie.models.augment import Augment
 from coterie.pages import page as report_page
 from coterie.peers.base import Peers
 from coterie.spec import describe
 from coterie.storage.toml import read_toml
+from coterie.testing.contract import CHECKS
 
 ROOT = Path(__file__).parents[2]
 BILEVEL = ROOT / "docs" / "methods" / "bilevel.md"
@@ -60,6 +62,13 @@ def test_pages_on_extending_run(page, tmp_path, monkeypatch):
 def test_pages_on_extending_have_the_same_parts(page):
     parts = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
     assert [part for part in parts if part in PARTS] == PARTS
+
+
+def test_method_page_documents_the_whole_interface():
+    page = (ROOT / "docs" / "extend" / "method.md").read_text()
+    names = {name for name in [*vars(Method), *Method.__annotations__] if not name.startswith("_")}
+    assert {name for name in names if f"\n| `{name}" not in page} == set()
+    assert {name for name in CHECKS if f"\n| `{name}`" not in page} == set()
 
 
 def test_verbs_page(capsys):
