@@ -22,7 +22,7 @@ logits = result.model("client-3")(federation.test.x[3])
 print("client-3 predicts", np.argmax(logits, 1)[:5], "for", federation.test.y[3][:5])
 print("client-0 listens to", sorted(result.graph().pred["client-0"]))
 print(
-    f"{result.ledger.bytes_per_client():,.0f} bytes a client;", len(result.save_models("models")), "models in models/"
+    f"{result.ledger.bytes_per_client():,.0f} bytes per client;", len(result.save_models("models")), "models in models/"
 )
 
 # Several methods: would cooperation help these clients?
