@@ -22,7 +22,8 @@ def page() -> str:
     from coterie import names  # strings only: nothing heavy is imported
 
     parts = [HEAD]
-    for kind, rows in names.KINDS.items():
+    for kind, listed in names.KINDS.items():
+        rows = getattr(listed, "rows", listed)
         parts.append(f"\n## {kind.capitalize()}\n\n| name | what it is | from | class |\n|---|---|---|---|\n")
         for row in rows:
             parts.append(f"| `{row.name}` | {row.summary} | {row.paper} | `{row.target}` |\n")

@@ -45,6 +45,7 @@ def run_python(program: list[str], folder: Path) -> str:
 def test_pages_on_extending_run(page, tmp_path, monkeypatch):
     """Blocks that begin with a file's name are written to that file, the others are run beside it, in this process."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(report_page, "SECTIONS", report_page.SECTIONS)  # one page adds to it
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     programs = []
