@@ -1,8 +1,9 @@
 # Every command a person or a machine needs. `make demo` first; `make test` is what CI runs.
 #
 #   make demo                         would cooperation help? (embedded data, report in comparison/report.html)
-#   make test                         lint, types, tests
+#   make test                         lint, types, tests, documentation
 #   make lint                         the first two of them
+#   make docs                         the documentation as pages that open without a network: site/index.html
 #   make soak                         the contract on every variant of a method; kill and resume real runs, 200 times
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
@@ -17,7 +18,7 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 CUDA ?= cuda12
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint soak same-numbers bench-cpu bench-gpu clean
+.PHONY: help demo test lint docs soak same-numbers bench-cpu bench-gpu clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -27,11 +28,17 @@ demo: $(VENV)/installed-demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(MAKE) docs
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# mkdocs is strict: a broken link, a wrong docstring or a page that is not in the menu ends it.
+docs: $(VENV)/installed-dev
+	$(BIN)/python docs/_build/catalogue.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 soak: $(VENV)/installed-dev
 	COTERIE_FULL=1 $(BIN)/python -m pytest tests/testing/test_contract.py tests/peers/test_coding.py
@@ -66,7 +73,7 @@ bench-gpu:
 	$(bench_gpu) benchmarks/overhead.py --device gpu
 
 clean:
-	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environments. A stamp says what is installed; it is out of date when pyproject.toml changes.

@@ -3,7 +3,7 @@
 python examples/decentralised_regularisation.py [STEPS]
 
 Twelve stations fit one common linear model. Each measures nine of 36 quantities, with few samples; half of the stations
-have instruments that say nothing. How strongly should a station pull its own coefficients towards zero? Station i adds
+have useless instruments. How strongly should a station pull its own coefficients towards zero? Station i adds
 weight(lambda_i) / 2 |its coefficients|^2 to its training loss, and lambda_i follows the hyper-gradient of everyone's
 validation loss. Nobody sees another's samples, nobody knows the whole network, and a message gets through only
 sometimes: the model is found by push-DIGing, the hyper-gradient by tracking (see docs/methods/bilevel.md).
@@ -68,7 +68,7 @@ peers = network(graph)
 
 @jax.jit
 def solve(x, lam, key):
-    """Agree on the model for the present weights, from where it was."""
+    """Agree on the model for the present weights, starting from the last one."""
     gradient = jax.vmap(lambda x, lam, data: jax.grad(inner)(x, lam, data, None))
     return push_diging(peers, x, lambda x, step: gradient(x, lam, data), 0.1, key, steps=200)
 
@@ -84,8 +84,8 @@ def learned():
     state = adam.init(lam)
     for step in range(steps):
         x = solve(x, lam, jax.random.key(step))
-        found = hypergradient(problem, x, lam, data, graph, key=step, check=step == 0)
-        updates, state = adam.update(found.value, state)
+        estimate = hypergradient(problem, x, lam, data, graph, key=step, check=step == 0)
+        updates, state = adam.update(estimate.value, state)
         lam = optax.apply_updates(lam, updates)
     return solve(x, lam, jax.random.key(steps)), lam
 

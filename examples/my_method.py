@@ -58,8 +58,8 @@ class MyMethod(LocalSGD, Method):
             return self.train(task, variables, data, key, optimiser_state=optimiser)  # one client: no client axis here
 
         trained = peers.each(train, state.variables, state.optimiser, clients.train, peers.keys(key))
-        weights = peers.seal(self.openness * jnp.where(peers.present, peers.weights, 0))  # [C, D], one a slot
-        shared = blend(peers, task.shared(trained.variables.params), weights)  # personal layers stay at home
+        weights = peers.seal(self.openness * jnp.where(peers.present, peers.weights, 0))  # [C, D], one per slot
+        shared = blend(peers, task.shared(trained.variables.params), weights)  # personal layers never travel
         params = task.join(shared, trained.variables.params)
         variables = Variables(params, trained.variables.statistics)
         return State(variables, trained.optimiser), Info(trained.loss, weights)

@@ -15,12 +15,19 @@ from coterie.errors import CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.job import Job
 from coterie.experiment.run import execute
+from coterie.methods.base import Method
 from coterie.models.augment import Augment
+from coterie.pages import page as report_page
+from coterie.peers.base import Peers
 from coterie.spec import describe
 from coterie.storage.toml import read_toml
+from coterie.testing.contract import CHECKS
 
 ROOT = Path(__file__).parents[2]
 BILEVEL = ROOT / "docs" / "methods" / "bilevel.md"
+EXTEND = sorted(page for page in (ROOT / "docs" / "extend").glob("*.md") if page.stem != "index")
+PARTS = ["Files", "Example", "Check it", "Reference implementations"]
+CATALOGUE = str(ROOT / "docs" / "_build" / "catalogue.py")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
@@ -32,6 +39,61 @@ def run_python(program: list[str], folder: Path) -> str:
     done = subprocess.run([sys.executable, *program], cwd=folder, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("page", EXTEND, ids=lambda page: page.stem)
+def test_pages_on_extending_run(page, tmp_path, monkeypatch):
+    """Blocks that begin with a file's name are written to that file, the others are run beside it, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(report_page, "SECTIONS", report_page.SECTIONS)  # one page adds to it
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    programs = []
+    for block in blocks(page, "python"):
+        name = re.match(r"# (\w+\.py)\n", block)
+        if name:
+            (tmp_path / name[1]).write_text(block)
+        else:
+            programs.append(block)
+    assert programs, "the page shows nothing that runs"
+    exec(compile("\n".join(programs), page.name, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", EXTEND, ids=lambda page: page.stem)
+def test_pages_on_extending_have_the_same_parts(page):
+    parts = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+    assert [part for part in parts if part in PARTS] == PARTS
+
+
+def test_method_page_documents_the_whole_interface():
+    page = (ROOT / "docs" / "extend" / "method.md").read_text()
+    names = {name for name in [*vars(Method), *Method.__annotations__] if not name.startswith("_")}
+    assert {name for name in names if f"\n| `{name}" not in page} == set()
+    assert {name for name in CHECKS if f"\n| `{name}`" not in page} == set()
+
+
+def test_verbs_page(capsys):
+    (example,) = blocks(ROOT / "docs" / "concepts" / "verbs.md", "python")
+    exec(compile(example, "verbs.md", "exec"), {})
+    numbers = [float(word) for word in capsys.readouterr().out.strip("[] \n").split()]
+    np.testing.assert_allclose(numbers, [4 / 3, 1, 2, 5 / 3], 1e-5)  # means of three neighbours of a ring
+
+
+def test_verbs_page_names_every_verb():
+    page = (ROOT / "docs" / "concepts" / "verbs.md").read_text()
+    verbs = [name for name in dir(Peers) if callable(getattr(Peers, name)) and not name.startswith("_")]
+    assert [verb for verb in verbs if f"`{verb}(" not in page] == ["traffic"]  # read by the engine
+
+
+def test_catalogue_is_up_to_date(tmp_path):
+    page = ROOT / "docs" / "reference" / "catalogue.md"
+    made = run_python(["-c", f"import runpy; print(runpy.run_path({CATALOGUE!r})['page'](), end='')"], tmp_path)
+    assert page.read_text() == made, "run make docs"
+
+
+def test_every_package_has_an_api_page():
+    packages = {init.parent.name for init in (ROOT / "src" / "coterie").glob("*/__init__.py")}
+    assert {page.stem for page in (ROOT / "docs" / "reference" / "api").glob("*.md")} == packages | {"coterie", "index"}
 
 
 def test_skeleton_keeps_the_contract():
@@ -85,10 +147,13 @@ new = pd.DataFrame({"age": [15.0], "school": [99], "district": [1]})
     assert "12 groups, 3 districts" in printed
 
 
-def test_quickstart_examples(tmp_path):
+def test_quickstart_examples(capsys):
     examples = blocks(ROOT / "docs" / "start" / "quickstart.md", "python")
     assert len(examples) == 2
-    printed = [run_python(["-c", example.replace("rounds=5", "rounds=2")], tmp_path) for example in examples]
+    printed = []
+    for example in examples:
+        exec(compile(example.replace("rounds=5", "rounds=2"), "quickstart.md", "exec"), {"__name__": "__main__"})
+        printed.append(capsys.readouterr().out)
     assert "test_score" in printed[0]
     assert 0 <= float(printed[1]) <= 1
 

@@ -36,7 +36,8 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
     Attributes:
         gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
         cv_results_: "gamma", "lambda" and "mean_squared_error", one number per pair.
-        Otherwise as `HierarchicalLinearRegression`; the residual variance is estimated at the end, given the penalties.
+
+    Otherwise as `HierarchicalLinearRegression`; the residual variance is estimated at the end, given the penalties.
     """
 
     def __init__(

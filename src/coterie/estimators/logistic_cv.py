@@ -36,7 +36,8 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
     Attributes:
         gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
         cv_results_: "gamma", "lambda" and "log_loss", one number per pair.
-        Otherwise as `HierarchicalLogisticRegression`; `variance_components_` are 1 / gamma and 1 / lambda.
+
+    Otherwise as `HierarchicalLogisticRegression`; `variance_components_` are 1 / gamma and 1 / lambda.
     """
 
     def __init__(

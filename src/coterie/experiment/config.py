@@ -1,13 +1,15 @@
 """An experiment as a TOML file: typed, complete, re-runnable; an unknown key is an error that names the nearest one.
 
-format = 1
-[data]       name = "digits"
-[partition]  name = "classes"   clients = 20   classes = 3
-[model]      name = "mlp"       personal = []    members = 1
-[method]     name = "ditto"     lr = 0.1
-[graph]      name = "exponential"
-[codec]      name = "none"      # or codec = "fused" in a line of its own, above the sections or in [method]
-[run]        rounds = 50        seed = 0
+    format = 1
+    [data]       name = "digits"
+    [partition]  name = "classes"   clients = 20   classes = 3
+    [model]      name = "mlp"       personal = []    members = 1
+    [method]     name = "ditto"     lr = 0.1
+    [graph]      name = "exponential"
+    [codec]      name = "none"      # or codec = "fused" in a line of its own, above the sections or in [method]
+    [run]        rounds = 50        seed = 0
+
+Every section and every key may be left out.
 """
 
 import dataclasses

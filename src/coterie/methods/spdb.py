@@ -3,7 +3,7 @@
 Lu, Cui, Squillante, Kingsbury, Horesh 2022, Algorithm 1: minimise the mean of f_i(x_i, y_i*(x_i)) so that all x_i are
 equal, with y_i*(x) = argmin_y g_i(x, y). One iteration of client i (a round with `steps = 1`):
 1. y_i <- y_i - beta grad_y g_i(x_i, y_i);
-2. h_i = grad_x f_i - [d2_xy g_i] [d2_yy g_i]^{-1} grad_y f_i at (x_i, y_i), the gradient of f_i(x, y_i*(x));
+2. h_i = `grad_x f_i - [d2_xy g_i] [d2_yy g_i]^-1 grad_y f_i` at (x_i, y_i), the gradient of f_i(x, y_i*(x));
 3. the neighbours get m_i = 2 x_i^r - x_i^{r-1}, and x_i^{r+1} = sum_j W_ij m_j - (eta_r h_i^r - eta_{r-1} h_i^{r-1}).
 
 `upper = "train"` is PCL, the paper's experiments: f = g, where grad_y f = 0 at y* and the Hessian term vanishes, so
