@@ -223,6 +223,7 @@ def test_bad_settings(settings, words):
 
 
 def test_more_blocks_than_clients(digits):
-    _, engine = digits
-    with pytest.raises(CoterieError, match=r"method\.blocks is 21 but there are only 20 clients"):
-        learn(engine, ScoolSBM(blocks=21), 1)
+    federation, engine = digits
+    for method in (ScoolSBM(blocks=21), ScoolMMSBM(blocks=21)):
+        with pytest.raises(CoterieError, match=r"method\.blocks is 21 but there are only 20 clients"):
+            method.check(engine.task, federation)

@@ -172,7 +172,7 @@ def start_counting(clients: int) -> Exchanges:
 
 
 def count(so_far: Exchanges, kind: jax.Array) -> Exchanges:
-    """Count one iteration of this `kind [C]`, as `cluster_odds.cluster_rounds` does."""
+    """Count one iteration of this `kind [C]`."""
     between, within, last = kind == GLOBAL, kind == CLUSTER, so_far.last
     new = between, between & (last != GLOBAL), within, within & (last == LOCAL)
     return Exchanges(ClusterRounds(*(a + b for a, b in zip(so_far.rounds, new, strict=True))), kind.astype(last.dtype))

@@ -1,4 +1,4 @@
-"""Functions for methods that compare models: inner product and distance of two models, mean loss over a split."""
+"""Functions for methods that compare models: distance of two models, mean loss over a split."""
 
 from typing import Any
 
