@@ -22,10 +22,10 @@ def page() -> str:
     from coterie import names  # strings only: nothing heavy is imported
 
     parts = [HEAD]
-    for kind, listed in names.KINDS.items():
-        rows = getattr(listed, "rows", listed)
-        parts.append(f"\n## {kind.capitalize()}\n\n| name | what it is | from | class |\n|---|---|---|---|\n")
-        for row in rows:
+    for kind in names.KINDS.values():
+        parts.append(f"\n## {kind.name.capitalize()}\n\nSection `[{kind.section}]`, default `{kind.default}`.\n\n")
+        parts.append("| name | what it is | from | class |\n|---|---|---|---|\n")
+        for row in kind.rows:
             parts.append(f"| `{row.name}` | {row.summary} | {row.paper} | `{row.target}` |\n")
     return "".join(parts)
 
