@@ -20,13 +20,17 @@ class Mine(FedAvg):
 """
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, row.name) for kind, rows in registry.KINDS.items() for row in rows])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind.name, row.name) for kind in registry.KINDS.values() for row in kind.rows]
+)
 def test_every_name_leads_to_a_spec_that_explains_itself(kind, name):
     cls = registry.load(kind, name)
     assert dataclasses.is_dataclass(cls)
     assert cls.__doc__
     assert all(field.metadata["help"] for field in dataclasses.fields(cls))
-    assert any(registry.FUNCTION[kind] in vars(base) for base in cls.__mro__)
+    assert any(registry.KINDS[kind].functions[0] in vars(base) for base in cls.__mro__)
+    assert registry.kind_of(cls, name) == kind
+    assert registry.name_of(kind, object.__new__(cls)) == name
 
 
 def test_names_are_unique_and_can_be_typed():

@@ -1,7 +1,7 @@
 """Find and import what is chosen by name: a row of `names.py`, an entry point, or a file of the user's own.
 
-A thing of your own needs no row: `./mine.py:Mine` and `package.module:Mine` are names too, and so is an entry point in
-the group `coterie.methods` (or `.models`, ...).
+Your own class needs no row: `./mine.py:Mine` and `package.module:Mine` are names too, and so is an entry point in the
+group `coterie.methods` (or `.models`, ...).
 """
 
 import dataclasses
@@ -9,28 +9,18 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError
-from coterie.names import KINDS, Row
+from coterie.names import KINDS, Kind, Row
 from coterie.spec import nearest
 
-__all__ = ["KINDS", "Row", "file_of", "find", "imported", "load", "module_from_file", "rows"]
-
+__all__ = ["KINDS", "Row", "file_of", "find", "imported", "kind_of", "load", "module_from_file", "name_of", "rows"]
 
 OWN_FILES = "coterie_user_"  # begins the name of a module that is a file of the user's own
-
-# What makes a class one of a kind.
-FUNCTION = {
-    "methods": "round",
-    "datasets": "load",
-    "partitions": "__call__",
-    "models": "build",
-    "graphs": "build",
-    "codecs": "reduce",
-}
 
 # Names people type that mean something else here, with what to say.
 EXPLAINED = {
@@ -45,8 +35,8 @@ def rows(kind: str) -> list[Row]:
     """List what can be chosen: the built-in rows, then those that installed packages offer by entry point."""
     if kind not in KINDS:
         raise CoterieError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}{nearest(kind, KINDS)}")
-    offered = importlib.metadata.entry_points(group=f"coterie.{kind}")
-    return KINDS[kind] + [Row(point.name, point.value, "from an installed package") for point in offered]
+    points = importlib.metadata.entry_points(group=f"coterie.{kind}")
+    return KINDS[kind].rows + [Row(point.name, point.value, "from an installed package") for point in points]
 
 
 def find(kind: str, name: str) -> Row:
@@ -63,13 +53,29 @@ def find(kind: str, name: str) -> Row:
 
 
 def load(kind: str, name: str) -> Any:
-    """Import the class behind a name; a class of the user's own must be what is asked for."""
-    found = imported(find(kind, name).target, name)
-    function = FUNCTION[kind]
-    if ":" in name and not (isinstance(found, type) and dataclasses.is_dataclass(found) and _has(found, function)):
-        made = "@method" if kind == "methods" else "@spec"
-        raise CoterieError(f"{name} is not a {kind.removesuffix('s')}, which is a class with {made} and {function}()")
-    return found
+    """Import the class behind a name; a class of the user's own must be of the kind that is asked for."""
+    cls = imported(find(kind, name).target, name)
+    is_spec = isinstance(cls, type) and dataclasses.is_dataclass(cls)
+    if ":" in name and not (is_spec and _has_function(cls, KINDS[kind])):
+        what = f"{'@method' if kind == 'methods' else '@spec'} and {KINDS[kind].functions[0]}()"
+        raise CoterieError(f"{name} is not a {kind.removesuffix('s')}, which is a class with {what}")
+    return cls
+
+
+def name_of(kind: str, value: Any) -> str | None:
+    """Return the name under which the class of an object can be chosen, if it has one."""
+    target = f"{type(value).__module__}:{type(value).__name__}"
+    return next((row.name for row in rows(kind) if row.target == target), None)
+
+
+def kind_of(cls: Any, name: str) -> str:
+    """Say which kind of thing a class of the user's own is, from the functions it has."""
+    for kind in sorted(KINDS.values(), key=lambda kind: "__call__" in kind.functions):  # others may be callable, too
+        if _has_function(cls, kind) and (not kind.argument or _takes(getattr(cls, kind.functions[0]), kind.argument)):
+            return kind.name
+    raise CoterieError(
+        f"{name} is not a method, data set, partition, model, graph or codec: it has none of their functions"
+    )
 
 
 def imported(target: str, name: str) -> Any:
@@ -84,9 +90,13 @@ def imported(target: str, name: str) -> Any:
     return getattr(module, attribute)
 
 
-def _has(cls: type, function: str) -> bool:
-    names = (function, "fit") if function == "round" else (function,)  # a method that is solved at once has no rounds
-    return any(name in vars(base) for base in cls.__mro__ for name in names)  # not hasattr: every class can be called
+def _has_function(cls: Any, kind: Kind) -> bool:
+    bases = getattr(cls, "__mro__", ())
+    return any(name in vars(base) for base in bases for name in kind.functions)  # not hasattr: every class is callable
+
+
+def _takes(function: Any, argument: str) -> bool:
+    return argument in inspect.signature(function).parameters
 
 
 def file_of(cls: type) -> str:
@@ -110,6 +120,6 @@ def module_from_file(path: str) -> Any:
         try:
             module_spec.loader.exec_module(module)
         except BaseException:
-            del sys.modules[name]  # half a module must not pass for a whole one at the next try
+            del sys.modules[name]  # a half-imported module must not pass for a whole one at the next try
             raise
     return sys.modules[name]

@@ -128,7 +128,7 @@ def test_list_without_a_kind_lists_all():
     refuse("there is no list of 'metods'", "list", "metods")
 
 
-@pytest.mark.parametrize("name", [row.name for kind in registry.KINDS for row in registry.KINDS[kind]])
+@pytest.mark.parametrize("name", [row.name for kind in registry.KINDS for row in registry.KINDS[kind].rows])
 def test_show_describes_every_name_with_all_its_settings(name):
     about = json.loads(call("show", name, "--json").stdout)
     cls = registry.load(f"{about['kind']}s", name)

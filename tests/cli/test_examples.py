@@ -19,6 +19,7 @@ from coterie.methods.base import Method
 from coterie.models.augment import Augment
 from coterie.pages import page as report_page
 from coterie.peers.base import Peers
+from coterie.registry import imported
 from coterie.spec import describe
 from coterie.storage.toml import read_toml
 from coterie.testing.contract import CHECKS
@@ -187,7 +188,7 @@ def test_config_files_in_the_docs_are_valid(page):
 def test_files_page_shows_the_defaults():
     """The example experiment names every common setting, at its default unless the digits have another."""
     tables = tomllib.loads(blocks(ROOT / "docs" / "reference" / "files.md", "toml")[0])
-    commons = {section: common for section, (_, _, common) in SECTIONS.items() if common}
+    commons = {section: imported(kind.common, section) for section, kind in SECTIONS.items() if kind.common}
     for section, common in (commons | {"run": RunSettings, "augment": Augment}).items():
         for field in describe(common):
             if field.name != "clients":  # 20 for the digits, whatever the data have elsewhere

@@ -2,12 +2,17 @@
 
 import tomllib
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import coterie
+from coterie.data.partition import Classes, Natural
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
+from coterie.experiment.folder import fingerprint
+from coterie.experiment.job import Job
 from coterie.storage.toml import dump_toml, parse_override, read_toml
 
 text = st.text(st.characters(codec="utf-8"))
@@ -106,14 +111,92 @@ def test_one_key_of_a_section_leaves_the_rest_of_the_first_experiment_alone():
     assert Experiment.from_dict({"partition": {"name": "iid", "clients": 10}}).partition.name == "iid"
 
 
+OWN_DATA = """
+import numpy as np
+from coterie.data.samples import Samples
+from coterie.spec import param, spec
+
+@spec
+class Own:
+    "Data of my own."
+
+    owned: bool = param(True, "whether they say whose sample it is")
+
+    def load(self):
+        x, y = np.arange(120.0, dtype=np.float32)[:, None], np.arange(120) // 3 % 4
+        owner = np.arange(120) % 3 if self.owned else None
+        return Samples(x=x, y=y, kind="classification", classes=4, owner=owner)
+"""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Data sets of 120 samples from files, which say whose sample it is or do not: name and settings."""
+    folder = tmp_path_factory.mktemp("data")
+    x, y, owner = np.arange(120.0)[:, None], np.arange(120) // 3 % 4, np.arange(120) % 3
+    np.savez(folder / "owned.npz", x=x, y=y, client=owner)
+    np.savez(folder / "plain.npz", x=x, y=y)
+    pairs = list(zip(y, owner, range(120), strict=True))
+    (folder / "table.csv").write_text("\n".join(["y,site,x", *(f"{c},{o},{i}" for c, o, i in pairs)]))
+    (folder / "owned.txt").write_text("".join(f"{c} qid:{o} 1:{i + 1}\n" for c, o, i in pairs))
+    (folder / "plain.txt").write_text("".join(f"{c} 1:{i + 1}\n" for c, _, i in pairs))
+    (folder / "own.py").write_text(OWN_DATA)
+    table, own = {"path": str(folder / "table.csv"), "target": "y"}, f"{folder / 'own.py'}:Own"
+    return {
+        ("npz", True): ("npz", {"path": str(folder / "owned.npz")}),
+        ("npz", False): ("npz", {"path": str(folder / "plain.npz")}),
+        ("libsvm", True): ("libsvm", {"path": str(folder / "owned.txt")}),
+        ("libsvm", False): ("libsvm", {"path": str(folder / "plain.txt")}),
+        ("csv", True): ("csv", table | {"client": "site"}),
+        ("csv", False): ("csv", table),
+        ("own", True): (own, {}),
+        ("own", False): (own, {"owned": False}),
+        ("planted-groups", True): ("planted-groups", {}),
+    }
+
+
+@pytest.mark.parametrize("clients", [None, 2])
 @pytest.mark.parametrize(
-    "data",
-    [{"name": "csv", "path": "x.csv", "target": "y"}]
-    + [{"name": name} for name in ("planted-groups", "covtype", "a9a", "human-activity")],
+    ("source", "owned"),
+    [(name, owned) for name in ("npz", "libsvm", "csv", "own") for owned in (True, False)] + [("planted-groups", True)],
 )
-@pytest.mark.parametrize("partition", [{}, {"clients": 5}])
-def test_data_that_say_whose_sample_it_is_are_divided_so(data, partition):
-    assert Experiment.from_dict({"data": data, "partition": partition}).partition.name == "natural"
+def test_the_data_decide_how_they_are_divided_from_a_file_and_from_python(sources, source, owned, clients):
+    name, options = sources[source, owned]
+    cap = {} if clients is None else {"clients": clients}
+    asked = Experiment.from_dict({"data": {"name": name, **options}, "partition": cap})
+    experiment, federation = asked.load()
+    assert (asked.partition.name, experiment.partition.name) == ("auto", "natural" if owned else "classes")
+    assert experiment.partition.common == asked.partition.common
+    if source != "planted-groups":  # for coterie.load, `clients` is a setting of synthetic data, too
+        assert fingerprint(federation) == fingerprint(coterie.load(name, clients=clients, **options))
+    if clients is not None:
+        assert len(federation) == clients
+    written = Experiment.from_dict(tomllib.loads(dump_toml(experiment.to_dict())))
+    assert written == experiment
+    assert fingerprint(written.load()[1]) == fingerprint(federation)
+
+
+def test_settings_of_a_partition_that_is_not_named_go_to_the_one_the_data_choose(sources):
+    def load(owned, **settings):
+        name, options = sources["npz", owned]
+        return Experiment.from_dict({"data": {"name": name, **options}, "partition": settings}).load()[0].partition.spec
+
+    assert load(False, classes=3, clients=4, test=0.3) == Classes(classes=3, test=0.3)
+    assert load(True, at_least=4, validation=0.2) == Natural(at_least=4, validation=0.2)
+    with pytest.raises(CoterieError, match=r"^unknown key partition\.classes; known: .*at_least$"):
+        load(True, classes=3)
+    with pytest.raises(CoterieError, match=r"^unknown key partition\.clases for auto; did you mean classes\?"):
+        load(True, clases=3)
+
+
+def test_a_job_on_given_data_needs_a_decided_partition(sources):
+    name, options = sources["npz", True]
+    asked = Experiment.from_dict({"data": {"name": name, **options}, "model": {"name": "linear"}})
+    experiment, federation = asked.load()
+    with pytest.raises(CoterieError, match="partition auto is decided by the data"):
+        Job.of(asked, federation)
+    assert Job.of(experiment, federation).config == Job.of(asked).config
+    assert Job.of(asked).config["partition"]["name"] == "natural"
 
 
 def test_replace_keeps_the_settings_of_the_same_thing_and_drops_those_of_another():

@@ -20,7 +20,7 @@ from coterie.methods import GossipSGD, ScoolAttention
 from coterie.storage import checkpoint
 from coterie.testing.contract import small_federation
 from support.killing import SAME, differences
-from support.run_cases import Scripted, plain_federation
+from support.run_cases import Scripted, make_job, plain_federation
 
 FOUR = small_federation(4)
 GOSSIP = GossipSGD(lr=0.1, momentum=0.9, batch_size=4)
@@ -34,7 +34,7 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def job():
-    return Job.from_objects(FOUR, "linear", GOSSIP, graph="ring", **SETTINGS)
+    return make_job(FOUR, "linear", GOSSIP, graph="ring", **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_early_stop_is_remembered_over_a_resume(tmp_path):
 def test_a_graph_that_changes_on_the_way(device, tmp_path):
     method = ScoolAttention(lr=0.1, batch_size=4, sparsify_after=2, fraction=0.3)
     settings = {"rounds": 4, "evaluate_every": 1, "checkpoint_every": 1}
-    job = Job.from_objects(FOUR, "linear", method, graph="complete", **settings)
+    job = make_job(FOUR, "linear", method, graph="complete", **settings)
     engine = Engine(job.task, job.federation, device)
     whole = execute(job, out=tmp_path / "whole", engine=engine)
     assert [whole.graphs[number]["present"].sum(1).tolist() for number in (2, 3)] == [[3] * 4, [2] * 4]
@@ -179,7 +179,7 @@ def test_a_graph_that_changes_on_the_way(device, tmp_path):
 
 
 def test_double_precision_resumes(tmp_path):
-    job = Job.from_objects(FOUR, "linear", GOSSIP, graph="ring", precision="float64", **SETTINGS)
+    job = make_job(FOUR, "linear", GOSSIP, graph="ring", precision="float64", **SETTINGS)
     expected = contents(execute(job, out=tmp_path / "whole", device="cpu").folder)
     with pytest.MonkeyPatch.context() as patch:
         dying_at(patch, 30)
@@ -236,11 +236,11 @@ def test_a_damaged_file_is_noticed_when_it_is_read(whole, tmp_path, file):
 
 
 def test_a_changed_setting_is_named(job, engine, whole, stopped):
-    changed = Job.from_objects(FOUR, "linear", GossipSGD(lr=0.2, momentum=0.9, batch_size=4), graph="ring", **SETTINGS)
+    changed = make_job(FOUR, "linear", GossipSGD(lr=0.2, momentum=0.9, batch_size=4), graph="ring", **SETTINGS)
     for folder in (whole.folder, stopped):
         with pytest.raises(CoterieError, match=rf"{folder} holds another experiment: method\.lr is 0\.1 there"):
             execute(changed, out=folder, engine=engine)
-    longer = Job.from_objects(FOUR, "linear", GOSSIP, graph="ring", **(SETTINGS | {"rounds": 9}))
+    longer = make_job(FOUR, "linear", GOSSIP, graph="ring", **(SETTINGS | {"rounds": 9}))
     with pytest.raises(CoterieError, match=r"run\.rounds is 3 there and 9 here; choose another --out or remove"):
         execute(longer, out=stopped, engine=engine)
     config = stopped / "config.toml"  # by hand, behind our back

@@ -19,6 +19,7 @@ from coterie.experiment.run import execute
 from coterie.graphs.topologies import Ring
 from coterie.methods import GossipSGD, Local
 from coterie.testing.contract import small_federation
+from support.run_cases import make_job
 
 FIVE = small_federation(5)
 
@@ -29,7 +30,7 @@ def logits(weights, x):
 
 @pytest.fixture(scope="module")
 def job():
-    return Job.from_objects(FIVE, "linear", GossipSGD(lr=0.1), graph=Ring(), rounds=4, evaluate_every=2)
+    return make_job(FIVE, "linear", GossipSGD(lr=0.1), graph=Ring(), rounds=4, evaluate_every=2)
 
 
 @pytest.fixture(scope="module")

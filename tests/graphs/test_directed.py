@@ -14,6 +14,7 @@ from coterie.consensus.pushsum import network
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.job import make_graph
+from coterie.experiment.parts import graph_part
 from coterie.graphs.directed import RandomDirected, TimeVarying, expected_weights, perron
 from coterie.graphs.graph import Graph, require_connected
 from coterie.methods.gossip_sgd import GossipSGD
@@ -240,12 +241,12 @@ def test_scheduled_links_repeat():
 def test_methods_that_mix_refuse_uncertain_links_and_methods_that_push_take_any_direction():
     graph = RandomDirected().build(5, 0)
     with pytest.raises(CoterieError, match=r"gossip-sgd needs links that are there in every step.*such as sgp"):
-        make_graph(GossipSGD(), graph, 5)
-    assert make_graph(SGP(), graph, 5)[0] is graph
+        make_graph(GossipSGD(), graph_part(graph), 5)
+    assert make_graph(SGP(), graph_part(graph), 5)[0] is graph
     circle = Graph.from_networkx(networkx.cycle_graph(5, create_using=networkx.DiGraph))
-    assert make_graph(SGP(), circle, 5)[0] is circle
+    assert make_graph(SGP(), graph_part(circle), 5)[0] is circle
     with pytest.raises(CoterieError, match="undirected"):
-        make_graph(GossipSGD(), circle, 5)
+        make_graph(GossipSGD(), graph_part(circle), 5)
     chosen = Experiment.from_dict({"method": {"name": "sgp"}})
     assert make_graph(chosen.method.spec, chosen.graph, 6)[0].probability.shape == (6, 5)
-    assert make_graph(SGP(), Graph.complete(6), 6)[0].certain
+    assert make_graph(SGP(), graph_part(Graph.complete(6)), 6)[0].certain

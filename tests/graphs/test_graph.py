@@ -178,7 +178,7 @@ def test_topologies_equal_those_of_networkx(topology, clients, reference):
     assert graph.connected
 
 
-@pytest.mark.parametrize("row", registry.KINDS["graphs"], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", registry.KINDS["graphs"].rows, ids=lambda row: row.name)
 def test_every_registered_graph_builds(row, tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n1 2\n")
     np.save(tmp_path / "links.npy", np.ones((2, 12, 12)))

@@ -38,6 +38,7 @@ from coterie.models import Linear, Mlp
 from coterie.pages.weights import weight_maps
 from coterie.testing.contract import small_federation
 from support.cases import regression, slope, zero_model
+from support.run_cases import make_job
 
 PLANTED = coterie.load("planted-groups", clients=24, train_size=30)
 
@@ -322,7 +323,7 @@ class Stopped(BaseException):
 def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, device):
     settings = {"graph": Similarity(k=2), "rounds": 3, "evaluate_every": 1, "checkpoint_every": 1}
     federation = small_federation(5)
-    job = Job.from_objects(federation, "linear", GossipSGD(lr=0.1), **settings)
+    job = make_job(federation, "linear", GossipSGD(lr=0.1), **settings)
     engine = Engine(job.task, federation, device)
     whole = execute(job, engine=engine)
 
@@ -339,8 +340,8 @@ def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, devi
     # On another machine the same data may round to other neighbours: the run continues with its own.
     with pytest.raises(Stopped):
         execute(job, out=tmp_path / "other", engine=engine, progress=stop)
-    elsewhere = dataclasses.replace(Similarity(k=4).build_from(federation), sent=job.measured.sent)
-    moved = dataclasses.replace(job, measured=None).on(elsewhere)
+    elsewhere = dataclasses.replace(Similarity(k=4).build_from(federation), sent=job.measured_graph.sent)
+    moved = dataclasses.replace(job, measured_graph=None).with_graph(elsewhere)
     assert not np.array_equal(moved.graph.neighbours, job.graph.neighbours)
     resumed = execute(moved, out=tmp_path / "other", engine=engine)
     assert resumed.rows == whole.rows
@@ -349,17 +350,17 @@ def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, devi
 
 def test_every_method_with_neighbours_takes_the_similarity_graph():
     expected = Similarity(k=6).build_from(PLANTED)
-    names = [row.name for row in registry.KINDS["methods"]]
+    names = [row.name for row in registry.KINDS["methods"].rows]
     having = [name for name in names if registry.load("methods", name).topology == "graph"]
     assert {"gossip-sgd", "sgp", "scool-sbm", "dada", "spd"} <= set(having)
     for name in having:
         settings = {"personal": ("layers.1",), "damping": 1.0} if name == "spdb" else {}
         method = registry.load("methods", name)(**settings)
-        job = Job.from_objects(PLANTED, "mlp", method, graph=Similarity(k=6))
+        job = make_job(PLANTED, "mlp", method, graph=Similarity(k=6))
         np.testing.assert_array_equal(job.graph.neighbours, expected.graph.neighbours)
-        assert job.measured is not None
-    hub = Job.from_objects(PLANTED, "linear", "fedavg", graph=Similarity(k=6))
-    assert hub.measured is None  # nobody is asked where there are no neighbours
+        assert job.measured_graph is not None
+    hub = make_job(PLANTED, "linear", "fedavg", graph=Similarity(k=6))
+    assert hub.measured_graph is None  # nobody is asked where there are no neighbours
     assert hub.graph.edges() == 0
 
 
@@ -501,5 +502,5 @@ def test_by_name_as_in_a_config_file():
     experiment = coterie.experiment.config.Experiment.from_dict(tables)
     assert experiment.graph.spec == Similarity(k=7)
     job = Job.of(experiment)
-    np.testing.assert_array_equal(job.measured.graph.neighbours, job.graph.neighbours)
+    np.testing.assert_array_equal(job.measured_graph.graph.neighbours, job.graph.neighbours)
     assert job.graph.degree.min() >= 7

@@ -79,7 +79,7 @@ def test_helpers_of_a_method_may_have_any_other_name():
     method(type("Mine", (Whole,), {"topology": "hub", "average": lambda self: 0, "_stage": lambda self: 0}))
 
 
-@pytest.mark.parametrize("name", [row.name for row in registry.KINDS["methods"]])
+@pytest.mark.parametrize("name", [row.name for row in registry.KINDS["methods"].rows])
 def test_every_method_has_the_type_and_a_plain_form(name):
     cls = registry.load("methods", name)
     assert issubclass(cls, Method)
@@ -87,6 +87,6 @@ def test_every_method_has_the_type_and_a_plain_form(name):
 
 
 def test_roles_say_who_trains_alone_and_who_is_a_ceiling():
-    roles = {row.name: registry.load("methods", row.name).role for row in registry.KINDS["methods"]}
+    roles = {row.name: registry.load("methods", row.name).role for row in registry.KINDS["methods"].rows}
     assert {name for name, role in roles.items() if role == "alone"} == {"local", "local-exact"}
     assert {name for name, role in roles.items() if role == "ceiling"} == {"pooled", "pooled-exact"}

@@ -13,12 +13,12 @@ from coterie.comparison.compare import compare
 from coterie.comparison.comparison import Comparison
 from coterie.data.clients import Federation, stack
 from coterie.errors import CoterieError
-from coterie.experiment.job import Job
 from coterie.experiment.result import Result
 from coterie.experiment.run import run
 from coterie.learning.task import Task
 from coterie.methods.exact import Hierarchical, LocalExact, PooledExact, independent_columns
 from coterie.models.mlp import Mlp
+from support.run_cases import make_job
 
 
 def federation(parts, kind="regression", classes=1, groups=None):
@@ -210,7 +210,7 @@ def test_a_resumed_run_does_not_fit_again(tmp_path, monkeypatch):
 )
 def test_unsuitable_data_are_refused_before_anything_runs(clients, method, words):
     with pytest.raises(CoterieError, match=words):
-        Job.from_objects(clients, "linear", method)
+        make_job(clients, "linear", method)
 
 
 def test_images_and_constant_tables_are_refused():

@@ -26,6 +26,7 @@ from coterie.models import Mlp
 from coterie.models.affine import AffineInput, affine_input
 from coterie.reproduce import spdb
 from coterie.storage.toml import read_toml
+from support.run_cases import make_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -89,7 +90,7 @@ def test_text_has_no_affine_layer():
         {"a": (np.zeros((4, 5), np.int32), np.zeros((4, 5), np.int32))}, kind="next-character", validation=0.0
     )
     with pytest.raises(CoterieError, match="input_affine needs inputs that are numbers"):
-        Job.from_objects(federation, model="lstm", input_affine=True)
+        make_job(federation, model="lstm", input_affine=True)
 
 
 def test_the_learning_rate_shrinks_when_it_is_due():

@@ -18,6 +18,7 @@ from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task
 from coterie.methods import SPDB, FedPer, FedRep
 from support.cases import own, regression, training
+from support.run_cases import make_job
 
 FEATURES, SHARED = 5, 2
 FULL = {"batch_size": 0, "steps": 1}
@@ -172,27 +173,27 @@ def test_what_is_personal(cls):
     assert cls(personal=("layers.0",)).adapt(mlp.keeping(("layers.1",))).personal == ("layers.0",)
     assert mlp.personal == ()
     with pytest.raises(CoterieError, match=r"no parameter called 'layer.1'; did you mean layers.1\?"):
-        Job.from_objects(federation, method=cls(personal=("layer.1",)))
+        make_job(federation, method=cls(personal=("layer.1",)))
     with pytest.raises(CoterieError, match="personal layers is the whole model, and nothing is left"):
-        Job.from_objects(federation, method=cls(personal=("layers",)))
+        make_job(federation, method=cls(personal=("layers",)))
     with pytest.raises(
         CoterieError, match=r"one layer only.*name a part of it in method.personal \(known: weight, bias"
     ):
-        Job.from_objects(federation, model="linear", method=cls())
+        make_job(federation, model="linear", method=cls())
 
 
 def test_an_upper_level_on_validation_samples_needs_samples_and_curvature():
     federation = small()
     upper = {"upper": "validation", "lr": 0.1}
     with pytest.raises(CoterieError, match="the Hessian of the personal layers of client 'client-0' is singular"):
-        Job.from_objects(federation, method=SPDB(damping=0.0, **upper))  # 650 numbers, fewer samples
+        make_job(federation, method=SPDB(damping=0.0, **upper))  # 650 numbers, fewer samples
     for fine in ({}, {"damping": 0.0, "weight_decay": 0.01}, {"damping": 0.0, "solver": "neumann"}):
-        Job.from_objects(federation, method=SPDB(**fine, **upper))
+        make_job(federation, method=SPDB(**fine, **upper))
     counts = federation.validation.count.copy()
     counts[2] = 0
     without = dataclasses.replace(federation, validation=federation.validation._replace(count=counts))
     with pytest.raises(CoterieError, match="needs validation samples, and client 'client-2' has none"):
-        Job.from_objects(without, method=SPDB(**upper))
+        make_job(without, method=SPDB(**upper))
     result = ct.run(federation, method=SPDB(**upper), graph="ring", rounds=3, device="cpu")
     assert np.isfinite(result.final["test_loss"]).all()
 

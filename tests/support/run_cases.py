@@ -1,4 +1,4 @@
-"""A method that follows a script, so that a test knows every score of a run in advance."""
+"""A job of Python objects, and a method that follows a script, so that a test knows every score in advance."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.clients import Federation, stack
+from coterie.experiment.config import Experiment
+from coterie.experiment.job import Job
 from coterie.learning.task import Variables
 from coterie.methods.base import Info, Method, method
 
@@ -23,6 +25,11 @@ def plain_federation(shift: float = 0.0) -> Federation:
         pairs = [(random.normal(size=(4, 2)).astype(np.float32) + shift, np.int32(labels)) for _ in range(CLIENTS)]
         parts[part] = stack(pairs)
     return Federation(tuple(f"client-{i}" for i in range(CLIENTS)), **parts, kind="classification", classes=3)
+
+
+def make_job(federation: Federation, *objects: Any, **options: Any) -> Job:
+    """Make a job of what `coterie.run` takes."""
+    return Job.of(Experiment.from_objects(federation, *objects, **options), federation)
 
 
 class State(NamedTuple):

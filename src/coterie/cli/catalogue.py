@@ -62,7 +62,7 @@ def show(
 def _kinds(name: str) -> list[str]:
     """Return the lists in which a name occurs."""
     if ":" in name:
-        return [_kind_of(registry.imported(name, name), name)]
+        return [registry.kind_of(registry.imported(name, name), name)]
     kinds = [kind for kind in registry.KINDS if any(row.name == name for row in registry.rows(kind))]
     if kinds:
         return kinds
@@ -74,36 +74,16 @@ def _kinds(name: str) -> list[str]:
     )
 
 
-def _kind_of(cls: Any, name: str) -> str:
-    """Say what a class of the user's own is, from the functions it has."""
-    if hasattr(cls, "round") or hasattr(cls, "fit"):
-        return "methods"
-    if hasattr(cls, "load"):
-        return "datasets"
-    if hasattr(cls, "build"):
-        return "models" if "shape" in inspect.signature(cls.build).parameters else "graphs"
-    if hasattr(cls, "reduce"):
-        return "codecs"
-    if any("__call__" in vars(base) for base in getattr(cls, "__mro__", ())):
-        return "partitions"
-    raise CoterieError(
-        f"{name} is not a method, data set, partition, model, graph or codec: it has none of their functions"
-    )
-
-
 def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
-    from coterie.experiment.config import SECTIONS
-
     row = registry.find(kind, name)
     cls: type = registry.load(kind, name)
-    sections = {held: (section, common) for section, (held, _, common) in SECTIONS.items()}
-    section, common = sections.get(kind, (kind.removesuffix("s"), None))
+    common = registry.imported(registry.KINDS[kind].common, name) if registry.KINDS[kind].common else None
     own = describe(cls) if dataclasses.is_dataclass(cls) else []
     fields = own + (describe(common) if common else [])
     about: dict[str, Any] = {
         "name": name,
         "kind": kind.removesuffix("s"),
-        "section": section,
+        "section": registry.KINDS[kind].section,
         "summary": row.summary,
         "paper": row.paper,
         "description": _description(cls, row.summary),

@@ -226,7 +226,7 @@ def _for_one_run(tables: Mapping[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in tables.items() if key not in ("compare", "methods")}
     method, own = rest.get("method", {}), tables.get("methods", {})
     if isinstance(method, Mapping) and isinstance(own, Mapping):
-        table = own.get(method.get("name", SECTIONS["method"][1]), {})
+        table = own.get(method.get("name", SECTIONS["method"].default), {})
         if isinstance(table, Mapping) and table:
             rest["method"] = {**method, **table}
     return rest

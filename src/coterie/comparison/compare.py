@@ -59,7 +59,7 @@ def compare(
     jobs, command = _jobs(experiment, entries, seeds, options)
     base = next(iter(jobs.values()))
     count = range(base.settings.seed, base.settings.seed + seeds)
-    runs = [(label, seed, _with_seed(job, seed)) for seed in count for label, job in jobs.items()]
+    runs = [(label, seed, job.with_seed(seed)) for seed in count for label, job in jobs.items()]
     folder = None if out is None else ComparisonFolder(out)
     if folder is not None:
         folder.check(base.config)
@@ -95,51 +95,55 @@ class _Bench:
     @property
     def engine(self) -> Any:
         if self._engine is None:
-            from coterie.experiment.engine import Engine, plan_for
-            from coterie.experiment.job import precision
+            from coterie.experiment.engine import Engine
 
-            job = self._job
-            with precision(job.settings.precision):
-                plan = plan_for(job.task, job.federation, self._device, job.settings.mode, job.settings.chunk)
-                self._engine = Engine(job.task, job.federation, self._device, plan)
+            self._engine = Engine.of(self._job, self._device)
         return self._engine
 
 
 def _jobs(subject: Any, entries: list[Entry], seeds: int, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Make one job a method, so that every mistake is found before anything runs; and the command that repeats them."""
-    from coterie import registry
-    from coterie.experiment.job import Job, load_federation, make_task
-    from coterie.spec import build
+    """Make one job per method, so that mistakes are found before anything runs; and the command that repeats them."""
+    from coterie.experiment.job import Job, make_task
 
     if isinstance(subject, Federation):
-        jobs = {}
-        for entry in entries:
-            own = dict(entry.settings)
-            codec = own.pop("codec", options.get("codec", "none"))
-            method = build(registry.load("methods", entry.name), own, entry.label)
-            jobs[entry.label] = Job.from_objects(subject, method=method, **{**options, "codec": codec})
-        return jobs, "coterie.compare(...) in Python, with the same data"
-    if options:
+        federation, command = subject, "coterie.compare(...) in Python, with the same data"
+        variants = _python_variants(federation, entries, options)
+        experiment = next(iter(variants.values()))
+    elif options:
         raise CoterieError(
             f"{next(iter(options))} belongs to the experiment: set it there (only a federation takes it)"
         )
-    experiment = Lineup.from_dict(FIRST).experiment if subject is None else subject
-    variants = {entry.label: variant(experiment, entry) for entry in entries}
-    federation = load_federation(experiment)
+    else:
+        asked = Lineup.from_dict(FIRST).experiment if subject is None else subject
+        variants = {entry.label: variant(asked, entry) for entry in entries}
+        experiment, federation = asked.load()
+        variants = {k: dataclasses.replace(each, partition=experiment.partition) for k, each in variants.items()}
+        command = repeat_command(experiment, entries, seeds)
     task = make_task(experiment, federation)
-    jobs = {label: Job.of(held, federation, task) for label, held in variants.items()}
-    return jobs, repeat_command(experiment, entries, seeds)
+    return {label: Job.of(each, federation, task) for label, each in variants.items()}, command
+
+
+def _python_variants(federation: Federation, entries: list[Entry], options: Mapping[str, Any]) -> dict[str, Experiment]:
+    """Return one experiment per method on a federation from Python."""
+    from coterie import registry
+    from coterie.experiment.parts import codec_part, method_part
+    from coterie.spec import build
+
+    variants: dict[str, Experiment] = {}
+    for entry in entries:
+        own = {key: value for key, value in entry.settings.items() if key != "codec"}
+        codec = entry.settings.get("codec", options.get("codec", "none"))
+        method = build(registry.load("methods", entry.name), own, entry.label)
+        if not variants:
+            first = Experiment.from_objects(federation, method=method, **{**options, "codec": codec})
+        variants[entry.label] = dataclasses.replace(first, method=method_part(method), codec=codec_part(codec))
+    return variants
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a method as a comparison writes them down, its codec among them."""
     codec = config["codec"]
-    return dict(config["method"]) | ({} if codec["name"] == SECTIONS["codec"][1] else {"codec": codec})
-
-
-def _with_seed(job: Any, seed: int) -> Any:
-    config = job.config | {"run": job.config["run"] | {"seed": seed}}
-    return dataclasses.replace(job, settings=dataclasses.replace(job.settings, seed=seed), config=config)
+    return dict(config["method"]) | ({} if codec["name"] == SECTIONS["codec"].default else {"codec": codec})
 
 
 def _named(progress: Progress, label: str, seed: int) -> Callable:

@@ -82,9 +82,7 @@ def entry_of(method: Any) -> Entry:
         label, settings = method
         own = {key: value for key, value in settings.items() if key != "name"}
         return Entry(label_of(label), settings.get("name", label), own)
-    target = f"{type(method).__module__}:{type(method).__name__}"
-    names = [row.name for row in registry.rows("methods") if row.target == target]
-    name = names[0] if names else target
+    name = registry.name_of("methods", method) or f"{type(method).__module__}:{type(method).__name__}"
     return Entry(label_of(name), name, to_dict(method))
 
 

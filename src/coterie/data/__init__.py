@@ -11,7 +11,7 @@ from typing import Any
 from coterie import registry
 from coterie.data.arrays import federation, pool
 from coterie.data.clients import Federation
-from coterie.data.partition import Classes, Natural
+from coterie.data.partition import Auto
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import build, nearest
@@ -37,13 +37,10 @@ def load(
         'client-0'
     """
     source = registry.load("datasets", name) if isinstance(name, str) else name
-    rows = registry.load("partitions", partition) if isinstance(partition, str) else partition
-    possible: list[Any] = [Natural, Classes] if rows is None else [rows]
+    rows = registry.load("partitions", partition) if isinstance(partition, str) else partition or Auto
     options = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in options.items()}
-    mine, theirs = _sort(options, _settings(source), [key for one in possible for key in _settings(one)])
+    mine, theirs = _sort(options, _settings(source), _settings(rows))
     samples = _samples(source, mine, name, clients, seed)
-    if rows is None:
-        rows = Classes if samples.owner is None else Natural
     if isinstance(rows, type):
         rows = build(rows, theirs, "partition")
     return rows(samples, clients, seed)

@@ -13,9 +13,9 @@ from coterie.data.clients import Federation
 from coterie.data.samples import Samples, encode
 from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError
-from coterie.spec import param, spec
+from coterie.spec import build, param, spec, to_dict
 
-__all__ = ["Classes", "Groups", "Iid", "Natural", "Quantity"]
+__all__ = ["Auto", "Classes", "Groups", "Iid", "Natural", "Quantity"]
 
 
 @spec
@@ -156,6 +156,22 @@ class Natural(Splits):
             f" ({dropped} with fewer than {self.at_least} samples left out)" if dropped else ""
         )
         return self.assemble(samples, [by_owner[o] for o in kept], tests, rng, how=how, names=names, groups=groups)
+
+
+@spec
+class Auto(Splits):
+    """Natural where the data say whose sample it is, else classes."""
+
+    classes: int | None = param(None, "classes per client, where the data do not say whose sample it is", at_least=1)
+    at_least: int | None = param(None, "owners with fewer samples are left out, where the data say", at_least=1)
+
+    def chosen(self, samples: Samples) -> Classes | Natural:
+        """Return the partition that the data call for."""
+        return build(Classes if samples.owner is None else Natural, to_dict(self), "partition")
+
+    def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
+        """Divide the pool."""
+        return self.chosen(samples)(samples, clients, seed)
 
 
 def _by_owner(values: np.ndarray, owners: np.ndarray) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from coterie.codecs.base import Codec
 from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
+from coterie.experiment.job import Job, precision
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import BATCH, evaluate
 from coterie.learning.task import Task, Variables
@@ -73,6 +74,13 @@ class Engine:
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
+
+    @classmethod
+    def of(cls, job: Job, device: Device) -> "Engine":
+        """Make the engine of a job: its task and its federation on a device, batched as its settings say."""
+        with precision(job.settings.precision):
+            plan = plan_for(job.task, job.federation, device, job.settings.mode, job.settings.chunk)
+            return cls(job.task, job.federation, device, plan)
 
     def put(self, x: Any) -> Any:
         """Copy to the device, or to all devices that share the work."""

@@ -1,10 +1,10 @@
-"""A job is a run that is ready to start: data, task, method and graph as objects, and the config that says the same."""
+"""A job is a run that is ready to start: an experiment, with its data loaded and its task and graph built."""
 
 import contextlib
 import dataclasses
-import hashlib
+import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,10 +12,12 @@ import jax
 import numpy as np
 
 from coterie import registry
+from coterie.codecs.base import Codec
 from coterie.data.clients import Federation
+from coterie.data.partition import Auto
 from coterie.errors import CoterieError, CoterieWarning
-from coterie.experiment.config import FORMAT, SECTIONS, Experiment, ModelSettings, Part, RunSettings, _part
-from coterie.experiment.folder import fingerprint
+from coterie.experiment.config import SECTIONS, Experiment, RunSettings
+from coterie.experiment.parts import Part
 from coterie.graphs.graph import Graph, require_connected
 from coterie.graphs.measured import MeasuredGraph
 from coterie.graphs.mixing import laplacian, lazy_metropolis, metropolis, stabilised
@@ -23,8 +25,6 @@ from coterie.graphs.topologies import MethodDefault
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
-from coterie.models.augment import Augment
-from coterie.spec import build, to_dict
 
 __all__ = ["Job", "load_federation", "make_graph", "make_task", "measure_graph", "precision"]
 
@@ -35,109 +35,105 @@ MIXING: dict[str, Callable[[Graph], tuple[np.ndarray, np.ndarray]]] = {
 }
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Job:
-    """One run, ready to execute: objects, and the config that describes them."""
+    """One run, ready to execute: the experiment, and what was loaded and built for it.
 
+    Attributes:
+        experiment: what the config file says.
+        federation: the clients and their data.
+        task: what each client learns.
+        graph: who hears whom (`Graph.empty` for methods without neighbours).
+        weights: `[K, D]` mixing weights of the graph.
+        measured_graph: the graph with what it cost to make, where it was made from the clients' data.
+    """
+
+    experiment: Experiment
     federation: Federation
     task: Task
-    method: Method
     graph: Graph
     weights: np.ndarray
-    settings: RunSettings
-    config: dict[str, Any]
-    measured: MeasuredGraph | None = None  # where the graph was made from the clients' data
-    codec: Any = None  # how messages are squeezed, if they are
+    measured_graph: MeasuredGraph | None = None
 
     @classmethod
     def of(cls, experiment: Experiment, federation: Federation | None = None, task: Task | None = None) -> "Job":
-        """Make a job of an experiment: load its data (unless given), build its model and its graph."""
-        federation = federation or load_federation(experiment)
+        """Make a job of an experiment: load its data (unless given), build its model (unless given) and its graph."""
+        if federation is None:
+            experiment, federation = experiment.load()
+        elif experiment.partition is not None and isinstance(experiment.partition.spec, Auto):
+            raise CoterieError("partition auto is decided by the data: use the experiment that Experiment.load returns")
         task = task or make_task(experiment, federation)
-        experiment.method.spec.check(task, federation)
         method = experiment.method.spec
+        method.check(task, federation)
         measured = measure_graph(method, experiment.graph, federation, task)
         graph, weights = make_graph(method, experiment.graph, len(federation), measured)
-        codec = _codec(experiment.codec.spec, method, experiment.codec.name)
-        return cls(federation, task, method, graph, weights, experiment.run, experiment.to_dict(), measured, codec)
+        if isinstance(method, Solved) and _sends_coded(experiment):
+            warnings.warn(
+                f"codec {experiment.codec.name} changes nothing for {experiment.method.name}: what it sends is small "
+                "and must be exact",
+                CoterieWarning,
+                stacklevel=2,
+            )
+        return cls(experiment, federation, task, graph, weights, measured)
 
-    @classmethod
-    def from_objects(
-        cls,
-        federation: Federation,
-        model: Any = "mlp",
-        method: Any = "fedavg",
-        *,
-        graph: Any = "auto",
-        codec: Any = "none",
-        personal: tuple[str, ...] = (),
-        members: int = 1,
-        input_affine: bool = False,
-        augment: Augment | None = None,
-        **settings: Any,
-    ) -> "Job":
-        """Make a job of what was passed from Python (the arguments are those of `coterie.run`)."""
-        _refuse_misfits(federation, model, method)
-        chosen = build(RunSettings, settings, "run")
-        augment = augment or Augment()
-        model_spec, method_spec = (
-            _part(section, {"name": value}).spec if isinstance(value, str) else value
-            for section, value in (("model", model), ("method", method))
-        )
-        part, coded = _graph_part(graph), _codec_part(codec)
-        common = build(
-            ModelSettings, {"personal": list(personal), "members": members, "input_affine": input_affine}, "model"
-        )
-        task = _task(federation, model_spec, common, augment, chosen)
-        method_spec.check(task, federation)
-        measured = measure_graph(method_spec, part, federation, task)
-        table, weights = make_graph(method_spec, part, len(federation), measured)
-        config = {
-            "format": FORMAT,
-            "data": {"name": "in-memory", "digest": fingerprint(federation)},
-            "model": {"name": _name_of("model", model), **to_dict(common), **_settings_of(model_spec)},
-            "method": {"name": _name_of("method", method), **_settings_of(method_spec)},
-            "graph": _about_graph(part) if isinstance(part, Graph) else part.to_dict(),
-            "codec": coded.to_dict(),
-            "augment": to_dict(augment),
-            "run": to_dict(chosen),
-        }
-        squeezed = _codec(coded.spec, method_spec, coded.name)
-        return cls(federation, task, method_spec, table, weights, chosen, config, measured, squeezed)
+    @property
+    def method(self) -> Method:
+        """How the clients cooperate."""
+        return self.experiment.method.spec
 
-    def on(self, measured: MeasuredGraph) -> "Job":
-        """Return the job on a graph that was measured before, with weights by the same rule."""
-        if self.measured is not None and np.array_equal(measured.edges, self.measured.edges):
-            return dataclasses.replace(self, measured=measured)
-        weights = _weights(self.method, self.config["graph"]["weights"], measured.graph)
-        return dataclasses.replace(self, measured=measured, graph=measured.graph, weights=weights)
+    @property
+    def codec(self) -> Codec | None:
+        """How messages are encoded; None where they are sent as they are."""
+        coded = _sends_coded(self.experiment) and not isinstance(self.method, Solved)
+        return self.experiment.codec.spec if coded else None
+
+    @property
+    def settings(self) -> RunSettings:
+        """How long and how the run goes."""
+        return self.experiment.run
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The complete config file."""
+        return self.experiment.to_dict()
+
+    def with_seed(self, seed: int) -> "Job":
+        """Return the same job with another seed of the training."""
+        return dataclasses.replace(self, experiment=self.experiment.replace({"run": {"seed": seed}}))
+
+    def with_graph(self, measured: MeasuredGraph) -> "Job":
+        """Return the job on a graph that was made from the clients' data before, with weights by the same rule."""
+        ours = self.measured_graph
+        if ours is not None and np.array_equal(measured.edges, ours.edges):
+            return dataclasses.replace(self, measured_graph=measured)
+        graph, weights = make_graph(self.method, self.experiment.graph, len(self.federation), measured)
+        return dataclasses.replace(self, measured_graph=measured, graph=graph, weights=weights)
+
+
+def _sends_coded(experiment: Experiment) -> bool:
+    return experiment.codec.name != SECTIONS["codec"].default and experiment.method.spec.topology != "none"
 
 
 def load_federation(experiment: Experiment) -> Federation:
-    """Load the data of an experiment and share them out."""
-    common = experiment.partition.common
-    return experiment.partition.spec(experiment.data.spec.load(), common.clients, common.seed)
+    """Load the data of an experiment and divide them among clients."""
+    return experiment.load()[1]
 
 
 def make_task(experiment: Experiment, federation: Federation) -> Task:
     """Build the task of an experiment."""
-    part = experiment.model
-    return _task(federation, part.spec, part.common, experiment.augment, experiment.run)
-
-
-def _task(federation: Federation, model: Any, common: Any, augment: Augment, settings: RunSettings) -> Task:
-    with precision(settings.precision):
+    model, common, augment = experiment.model.spec, experiment.model.common, experiment.augment
+    with precision(experiment.run.precision):
         return Task.of(
             federation,
-            _transformed(federation, model) if common.input_affine else model,
+            _with_affine_input(federation, model) if common.input_affine else model,
             personal=common.personal,
             members=common.members,
             augment=augment if augment.crop or augment.flip else None,
-            dtype=np.dtype(settings.precision),
+            dtype=np.dtype(experiment.run.precision),
         )
 
 
-def _transformed(federation: Federation, model: Any) -> Callable[[jax.Array], Any]:
+def _with_affine_input(federation: Federation, model: Any) -> Callable[[jax.Array], Any]:
     """Put an affine layer before a model spec, a module or a function of a key."""
     if federation.kind == "next-character":
         raise CoterieError("model.input_affine needs inputs that are numbers, not characters; leave it out")
@@ -148,59 +144,56 @@ def _transformed(federation: Federation, model: Any) -> Callable[[jax.Array], An
     return affine_input((lambda key: model) if is_instance else model, shape)
 
 
-def measure_graph(method: Method, part: Any, federation: Federation, task: Task) -> MeasuredGraph | None:
-    """Make the graph a method needs where it is made from the clients' data (`build_from`); None for any other."""
-    if method.topology != "graph" or isinstance(part, Graph):
-        return None
-    suited = _suited(method, part)
-    if not hasattr(suited, "build_from"):
+def measure_graph(method: Method, part: Part, federation: Federation, task: Task) -> MeasuredGraph | None:
+    """Make the graph of a method that needs one where it is made from the clients' data (`build_from`), else None."""
+    topology = _topology(method, part)
+    if method.topology != "graph" or not hasattr(topology, "build_from"):
         return None
     with precision(np.dtype(task.dtype).name):
-        return suited.build_from(federation, part.common.seed, task=method.adapt(task))
+        return topology.build_from(federation, part.common.seed, task=method.adapt(task))
 
 
-def _suited(method: Method, part: Any) -> Any:
-    """Return the spec of a graph; "auto" is what suits the method."""
-    if not isinstance(part.spec, MethodDefault):
-        return part.spec
-    return registry.load("graphs", method.default_graph)()
+def _topology(method: Method, part: Part) -> Any:
+    """Return what builds the graph, or a graph that was passed from Python; "auto" is what suits the method."""
+    return registry.load("graphs", method.default_graph)() if isinstance(part.spec, MethodDefault) else part.spec
 
 
 def make_graph(
-    method: Method, part: Any, clients: int, measured: MeasuredGraph | None = None
+    method: Method, part: Part, clients: int, measured: MeasuredGraph | None = None
 ) -> tuple[Graph, np.ndarray]:
     """Build the graph a method needs, and its mixing weights; methods without neighbours get an empty one."""
     if method.topology != "graph":
         return Graph.empty(clients), np.zeros((clients, 0))
+    topology = _topology(method, part)
     if measured is not None:
         graph = measured.graph
     else:
-        graph = part if isinstance(part, Graph) else _suited(method, part).build(clients, part.common.seed)
+        graph = topology if isinstance(topology, Graph) else topology.build(clients, part.common.seed)
     if graph.clients != clients:
         raise CoterieError(f"the graph has {graph.clients} nodes but the federation {clients} clients")
-    return graph, _weights(method, "auto" if isinstance(part, Graph) else part.common.weights, graph)
+    return graph, _weights(method, "auto" if part.common is None else part.common.weights, graph)
 
 
 def _weights(method: Method, rule: str, graph: Graph) -> np.ndarray:
     """Return the mixing weights of a graph; refuse one that a method cannot run on."""
-    name = _name_of("method", method)
+    name = _name(method)
     require_connected(graph, name)
     if method.mutual and not graph.symmetric:
         raise CoterieError(
             f"graph: {name} with these settings needs links in both directions between the same "
             "clients; choose such a graph, for example exponential"
         )
-    if method.random_links:  # what is pushed is weighed by its sender: any direction will do
+    if method.random_links:  # messages are weighted by their sender: any direction will do
         return np.zeros(graph.present.shape)
     if not graph.certain:
         raise CoterieError(
             f"graph: {name} needs links that are there in every step; choose another graph, such as "
             "exponential, or a method that pushes, such as sgp"
         )
-    return _stable(method, rule, graph)
+    return _stable_weights(method, rule, graph)
 
 
-def _stable(method: Method, rule: str, graph: Graph) -> np.ndarray:
+def _stable_weights(method: Method, rule: str, graph: Graph) -> np.ndarray:
     """Return the weights of a rule, made lazy (with a warning) where the method would diverge with them."""
     weights = MIXING[method.default_weights if rule == "auto" else rule](graph)
     wanted = method.stability
@@ -208,9 +201,8 @@ def _stable(method: Method, rule: str, graph: Graph) -> np.ndarray:
         return weights[0]
     stable, smallest = stabilised(weights[0], weights[1], graph, wanted)
     if stable[0] is not weights[0]:
-        name = _name_of("method", method)
         warnings.warn(
-            f"graph.weights {rule} have the eigenvalue {smallest:.3g} on this graph, and {name} "
+            f"graph.weights {rule} have the eigenvalue {smallest:.3g} on this graph, and {_name(method)} "
             "diverges unless all are above -1/3: (I + W) / 2 is used instead; lazy-metropolis or laplacian weights "
             "need no such repair",
             CoterieWarning,
@@ -220,76 +212,9 @@ def _stable(method: Method, rule: str, graph: Graph) -> np.ndarray:
 
 
 def precision(name: str) -> contextlib.AbstractContextManager:
-    """Return the scope in which arrays keep the asked precision."""
+    """Return the scope in which arrays have this precision."""
     return jax.enable_x64(True) if name == "float64" else contextlib.nullcontext()
 
 
-def _refuse_misfits(federation: Any, model: Any, method: Any) -> None:
-    if not isinstance(federation, Federation):
-        raise CoterieError(
-            f"federation must come from coterie.load or coterie.federation, not {type(federation).__name__}"
-        )
-    fits = callable(model) or hasattr(model, "build") or isinstance(model, tuple | eqx.Module)
-    if not isinstance(model, str) and (not fits or (isinstance(model, type) and hasattr(model, "build"))):
-        raise CoterieError(f"model must be a name, a configured model, a module or a function of a key, not {model!r}")
-    if not isinstance(method, str) and not isinstance(method, Method):
-        raise CoterieError(f"method must be a name or a configured method such as Ditto(lr=0.1), not {method!r}")
-
-
-def _graph_part(graph: Any) -> Any:
-    """Return a `Graph` as it is, one of NetworkX as a `Graph`, and a name or a spec as a section of the config."""
-    if isinstance(graph, Graph):
-        return graph
-    if isinstance(graph, str):
-        return _part("graph", {"name": graph})
-    if hasattr(graph, "adjacency"):
-        return Graph.from_networkx(graph)
-    if hasattr(graph, "build"):
-        return dataclasses.replace(_part("graph", {}), name=_name_of("graph", graph), spec=graph)
-    raise CoterieError(f"graph must be a name, a topology, a Graph or a NetworkX graph, not {graph!r}")
-
-
-def _codec_part(codec: Any) -> Part:
-    """Return the section of the config that a codec stands for: a name, a table or a configured codec."""
-    if isinstance(codec, str | Mapping):
-        return _part("codec", {"name": codec} if isinstance(codec, str) else codec)
-    if not hasattr(codec, "squeeze") or isinstance(codec, type):
-        raise CoterieError(f"codec must be a name or a configured codec such as QSGD(bits=4), not {codec!r}")
-    return Part(_name_of("codec", codec), codec)
-
-
-def _codec(codec: Any, method: Method, name: str) -> Any:
-    """Return the codec of a run; None where messages are sent as they are."""
-    if name == SECTIONS["codec"][1] or method.topology == "none":
-        return None
-    if isinstance(method, Solved):
-        solved = _name_of("method", method)
-        warnings.warn(
-            f"codec {name} changes nothing for {solved}: what it sends is small and must be exact",
-            CoterieWarning,
-            stacklevel=2,
-        )
-        return None
-    return codec
-
-
-def _about_graph(graph: Graph) -> dict[str, Any]:
-    tables = (graph.neighbours, graph.present, graph.probability, graph.schedule, graph.strength)
-    digest = hashlib.sha256(b"".join(table.tobytes() for table in tables if table is not None)).hexdigest()
-    return {"name": "given", "edges": graph.edges(), "digest": digest[:16]}
-
-
-def _name_of(section: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    cls = type(value)
-    for row in registry.rows(SECTIONS[section][0]):
-        if row.target == f"{cls.__module__}:{cls.__name__}":
-            return row.name
-    return getattr(value, "__name__", cls.__name__)
-
-
-def _settings_of(value: Any) -> dict[str, Any]:
-    """Return the settings of a spec; a module or a function of the user's own has none that we know."""
-    is_spec = dataclasses.is_dataclass(value) and not isinstance(value, type | eqx.Module)
-    return to_dict(value) if is_spec else {}
+def _name(method: Method) -> str:
+    return registry.name_of("methods", method) or type(method).__name__

@@ -1,4 +1,4 @@
-"""THE loop: rounds, evaluation, ledger, checkpoint, resume. It knows no method by name, and only it writes a run."""
+"""The loop of a run: rounds, evaluation, ledger, checkpoint, resume. It knows no method by name."""
 
 import time
 import tomllib
@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from coterie.errors import CoterieError, CoterieWarning, Diverged
+from coterie.experiment import snapshot
 from coterie.experiment.engine import Engine, Rounds, Training
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job
 from coterie.experiment.result import Result
+from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
 from coterie.graphs.measured import HubTraffic
@@ -21,7 +23,6 @@ from coterie.graphs.quality import graph_quality, true_groups
 from coterie.methods.base import Solved
 from coterie.peers.base import Traffic
 from coterie.peers.ledger import Ledger
-from coterie.storage import checkpoint
 from coterie.storage.toml import difference, dump_toml
 
 __all__ = ["Loop", "Progress"]
@@ -50,7 +51,7 @@ class Loop:
             self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
-        self.per_model = job.method.rounds_per_model  # of the models along a path
+        self.per_model = job.method.rounds_per_model  # where the method goes along a path of models
         self.keeps_best = self.validated.any() and (job.settings.patience > 0 or self.per_model > 0)
         if self.per_model and not self.keeps_best:
             warnings.warn(
@@ -59,18 +60,22 @@ class Loop:
                 CoterieWarning,
                 stacklevel=2,
             )
-        kind = Fitting if isinstance(job.method, Solved) else Training  # solved at once, or round after round
-        self.training = kind(engine, job.method, job.graph, job.weights, job.settings.seed, codec=job.codec)
+        self.training = self._training(job.graph, job.weights)
         self.ledger = Ledger(job.federation.names, job.graph.neighbours)
         self.totals = self.ledger.totals()
         self.rows: list[dict[str, Any]] = []
         self.graphs: dict[int, dict[str, np.ndarray]] = {}
         self.round = self.best_round = self.waited = 0
         self.best: Any = None
-        self.best_score = -np.inf
-        self.spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # before a resume
+        self.best_score: float | None = None
+        self.spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # seconds before a resume
         self.started = {"wall": time.monotonic(), **engine.seconds}
         self.last_saved = time.monotonic()
+
+    def _training(self, graph: Graph, weights: np.ndarray) -> Training | Fitting:
+        """Make what trains on a graph: round after round, or at once where the method solves its problem."""
+        kind = Fitting if isinstance(self.job.method, Solved) else Training
+        return kind(self.engine, self.job.method, graph, weights, self.job.settings.seed, codec=self.job.codec)
 
     def run(self) -> Result:
         """Go from the start, or from the newest checkpoint, to the end."""
@@ -79,8 +84,8 @@ class Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            self._record(0, _with_asking(opening, self.job), self.job.graph)
-        while self.round < settings.rounds and not self._given_up():
+            self._record(0, _with_cost_of_graph(opening, self.job), self.job.graph)
+        while not self._ended():
             count = min(every - self.round % every, settings.rounds - self.round)
             count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
             self.state, block = self.training.advance(self.state, self.round + 1, count)
@@ -91,14 +96,16 @@ class Loop:
             self._refuse_nan(self.round, row)
             row |= {"train_loss": block.loss[-1]}
             self._judge(self.round, row)
-            self.state, news = self.training.next_stage(self.state, self.round)
-            self._record(self.round, block if news is None else _with_news(block, news), graph, row)
+            self.state, announced = self.training.next_stage(self.state, self.round)
+            self._record(self.round, block if announced is None else _with_stage(block, announced), graph, row)
             self._save()
             self.progress("round", self.round, settings.rounds, row)
         return self._finish()
 
-    def _given_up(self) -> bool:
-        return bool(self.job.settings.patience) and self.waited >= self.job.settings.patience
+    def _ended(self) -> bool:
+        """Whether all rounds are done or patience is used up."""
+        settings = self.job.settings
+        return self.round >= settings.rounds or (bool(settings.patience) and self.waited >= settings.patience)
 
     def _refuse_nan(self, number: int, values: dict[str, np.ndarray]) -> None:
         for what, value in values.items():
@@ -111,7 +118,7 @@ class Loop:
                 )
 
     def _record(self, number: int, block: Any, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:
-        """Write down a block of rounds and the evaluation after it; the start is a block without one."""
+        """Record a block of rounds and the evaluation after it; the start is a block without an evaluation."""
         entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic, graph.neighbours)
         cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry]).totals()
         self.totals = {way: self.totals[way] + cost[way] for way in self.totals}
@@ -134,13 +141,13 @@ class Loop:
             self.folder.append("timing.jsonl", {"round": number, **self._seconds(), "device": self.engine.device.label})
 
     def _judge(self, number: int, row: dict[str, np.ndarray]) -> None:
-        """Remember the best evaluation when the run may stop early or goes along a path; otherwise the last counts."""
+        """Remember the best evaluation if the run may stop early or goes along a path; otherwise the last counts."""
         if not self.keeps_best:
             self.best_round = number
             return
         sign = 1 if self.job.task.higher_is_better else -1
         score = sign * float(row["validation_score"][self.validated].mean())
-        if score > self.best_score:
+        if self.best_score is None or score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
             self.best = jax.device_get(self.training.models(self.state, number))
         else:
@@ -150,19 +157,21 @@ class Loop:
         """Write a checkpoint when it is time, after everything it covers is safely on disk."""
         if self.folder is None:
             return
-        last = self.round >= self.job.settings.rounds or self._given_up()
         every = self.job.settings.checkpoint_every
         due = len(self.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
-        if not (last or due):
+        if not (due or self._ended()):
             return
         self.folder.sync()
-        graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
-        held = {"state": jax.device_get(self.state), "best": self.best, "graph": graph if self.staged else None}
-        arrays = checkpoint.pack(held)
-        meta = {"best_round": self.best_round, "waited": self.waited, "best_score": self.best_score, **self._written()}
-        texts = {key: repr(value) for key, value in meta.items()} | {"config": dump_toml(self.job.config)}
-        checkpoint.save(self.folder.path, self.round, arrays, texts)
+        arrays = Snapshot(jax.device_get(self.state), self.best, self._graph_arrays())
+        config = dump_toml(self.job.config)
+        record = Record(self.best_round, self.waited, self.best_score, self._written(), config)
+        snapshot.save(self.folder.path, self.round, arrays, record)
         self.last_saved = time.monotonic()
+
+    def _graph_arrays(self) -> dict[str, np.ndarray] | None:
+        """Return the graph in use, where the method changes it."""
+        graph = self.training.graph
+        return {"neighbours": graph.neighbours, "present": graph.present} if self.staged else None
 
     def _written(self) -> dict[str, int]:
         return {"metrics.jsonl": len(self.rows), "ledger": len(self.ledger.blocks), "graph": len(self.graphs)}
@@ -171,49 +180,46 @@ class Loop:
         """Continue from the newest checkpoint that is whole; what was written after it is cut off."""
         if self.folder is None:
             return False
-        found = checkpoint.load(self.folder.path)
-        if found is None:
+        saved = snapshot.load(self.folder.path)
+        if saved is None:
             self.folder.cut(-1)
             return False
-        self.round, arrays, meta, notes = found
-        changed = difference(tomllib.loads(meta["config"]), self.job.config)
+        self.round = saved.round
+        changed = difference(tomllib.loads(saved.record.config), self.job.config)
         if changed:
             path = self.folder.path / "config.toml"
             raise CoterieError(f"{path} was changed since the last checkpoint: {changed}; change it back to continue")
-        for note in notes:
+        for note in saved.notes:
             self.progress("note", self.round, self.job.settings.rounds, {"note": note})
-        self.best_round, self.waited = int(meta["best_round"]), int(meta["waited"])
-        self.best_score = float(meta["best_score"])
-        self._return_to_stage(arrays)
-        has_best = any(name.startswith("['best']") for name in arrays)
-        models = self.job.method.models(self.training.inner(self.state)) if has_best else None
-        graph = {"neighbours": self.training.graph.neighbours, "present": self.training.graph.present}
-        like = {"state": self.state, "best": models, "graph": graph if self.staged else None}
-        held = checkpoint.unpack(arrays, like)
-        self.state, self.best = self.engine.place(held["state"]), jax.device_get(held["best"])
-        self.folder.cut(self.round)
-        self.rows, self.graphs = self.folder.lines("metrics.jsonl"), self.folder.graphs()
-        self.ledger = self.folder.ledger()
-        self.totals = self.ledger.totals()
-        for name, count in self._written().items():
-            if count != int(meta[name]):
-                raise CoterieError(
-                    f"{self.folder.path / name} holds {count} records but the checkpoint of round {self.round} covers "
-                    f"{meta[name]}; restore it from a copy"
-                )
-        times = self.folder.lines("timing.jsonl")
-        if times:
-            self.spent = {name: times[-1][name] for name in self.spent}
+        self.best_round, self.waited, self.best_score = saved.record[:3]
+        if self.staged:
+            self._return_to_stage(saved.graph())
+        best = self.job.method.models(self.training.inner(self.state)) if saved.has("best") else None
+        arrays = saved.snapshot(Snapshot(self.state, best, self._graph_arrays()))
+        self.state, self.best = self.engine.place(arrays.state), jax.device_get(arrays.best)
+        self._read_back(self.folder, saved.record)
         return True
 
-    def _return_to_stage(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take up the graph that the checkpoint was written with, if the method changes its graph."""
-        if self.staged:
-            graph = Graph(arrays["['graph']['neighbours']"], arrays["['graph']['present']"])
-            weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
-            seed, codec = self.job.settings.seed, self.job.codec
-            self.training = Training(self.engine, self.job.method, graph, weights, seed, codec=codec)
-            self.state, _ = self.training.init()  # only its shapes are used
+    def _return_to_stage(self, graph: Graph) -> None:
+        """Train on the graph that a checkpoint was written with."""
+        weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
+        self.training = self._training(graph, weights)
+        self.state, _ = self.training.init()  # only its shapes are used
+
+    def _read_back(self, folder: RunFolder, record: Record) -> None:
+        """Read what was written until the checkpoint, and cut off the rest."""
+        folder.cut(self.round)
+        self.rows, self.graphs, self.ledger = folder.lines("metrics.jsonl"), folder.graphs(), folder.ledger()
+        self.totals = self.ledger.totals()
+        for name, count in self._written().items():
+            if count != record.written[name]:
+                raise CoterieError(
+                    f"{folder.path / name} holds {count} records but the checkpoint of round {self.round} covers "
+                    f"{record.written[name]}; restore it from a copy"
+                )
+        times = folder.lines("timing.jsonl")
+        if times:
+            self.spent = {name: times[-1][name] for name in self.spent}
 
     def _seconds(self) -> dict[str, float]:
         now = {"wall": time.monotonic(), **self.engine.seconds}
@@ -246,18 +252,18 @@ class Loop:
         return result
 
 
-def _with_news(block: Rounds, news: Traffic) -> Rounds:
-    """Charge the news of a new stage to the block's last round; it travels by the hub, whatever the slots."""
-    return _with_hub(block, HubTraffic(*(getattr(news, name)[0] for name in HubTraffic._fields)))
+def _with_stage(block: Rounds, announced: Traffic) -> Rounds:
+    """Charge what announces a new stage to the block's last round; it goes through the hub, whatever the slots."""
+    return _with_hub(block, HubTraffic(*(getattr(announced, name)[0] for name in HubTraffic._fields)))
 
 
-def _with_asking(opening: Rounds, job: Job) -> Rounds:
+def _with_cost_of_graph(opening: Rounds, job: Job) -> Rounds:
     """Charge what it cost to make the graph, where it was made from the clients' data, to the start."""
-    return opening if job.measured is None else _with_hub(opening, job.measured.sent)
+    return opening if job.measured_graph is None else _with_hub(opening, job.measured_graph.sent)
 
 
 def _with_hub(block: Rounds, sent: HubTraffic) -> Rounds:
-    """Add what clients sent to the hub and got from it, `[K]` each, to the block's last round."""
+    """Add what clients sent to the hub and received from it, `[K]` each, to the block's last round."""
     traffic = dict(block.traffic._asdict())
     for name, value in sent._asdict().items():
         traffic[name] = traffic[name].copy()

@@ -1,4 +1,4 @@
-"""From a federation or a folder to a result. Every run of every method goes through `execute`, and so one `Loop`."""
+"""From a federation or a folder to a result. Every run of every method goes through `execute` and one `Loop`."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,12 @@ from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.device import Device, choose_device
-from coterie.experiment.engine import Engine, plan_for
+from coterie.experiment.engine import Engine
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.result import Result
 from coterie.graphs.measured import MeasuredGraph
-from coterie.models.augment import Augment
 
 __all__ = ["Job", "Progress", "execute", "resume", "run"]
 
@@ -23,18 +22,10 @@ def run(
     model: Any = "mlp",
     method: Any = "fedavg",
     *,
-    graph: Any = "auto",
-    codec: Any = "none",
-    rounds: int = 50,
-    seed: int = 0,
-    personal: tuple[str, ...] = (),
-    members: int = 1,
-    input_affine: bool = False,
-    augment: Augment | None = None,
     out: str | Path | None = None,
     device: str | Device = "auto",
     progress: Progress | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> Result:
     """Train a personal model for every client of a federation.
 
@@ -42,37 +33,25 @@ def run(
         federation: the clients and their data (`coterie.load`, `coterie.federation`).
         model: a name, a model spec, an Equinox module, or a function `key -> module`.
         method: a name or a method, for example `coterie.methods.Ditto(lr=0.1)`.
-        graph: for methods with neighbours: a name, a spec, a `Graph` or a NetworkX graph.
-        codec: how messages are squeezed: a name, a table such as {"name": "qsgd", "bits": 2}, or a configured codec.
-        rounds: communication rounds.
-        seed: everything random is drawn from it.
-        personal: names of the parts of the model that stay with the client.
-        members: models of each client, whose predictions are averaged.
-        input_affine: whether an affine layer called `input`, begun as identity, comes before the model.
-        augment: random crop and flip of training images.
         out: folder of the run; None keeps everything in memory.
         device: "auto", "cpu", "gpu", "gpu:1".
         progress: called as `progress(stage, round, rounds, metrics)` after every evaluation.
-        **settings: other keys of the `[run]` section, for example `evaluate_every=5`.
+        **options: any of the following.
+            graph: for methods with neighbours: a name ("auto"), a spec, a `Graph` or a NetworkX graph.
+            codec: how messages are encoded: a name ("none"), a table such as {"name": "qsgd", "bits": 2}, or a codec.
+            personal: names of the parts of the model that stay with the client.
+            members: models of each client, whose predictions are averaged (1).
+            input_affine: put an affine layer called `input` before the model, the identity at first (False).
+            augment: random crop and flip of training images (an `Augment`).
+            rounds: communication rounds (50).
+            seed: everything random is drawn from it (0).
+            Other keys of the `[run]` section, for example `evaluate_every=5`.
 
     Returns:
         The result: metrics, personal models, graph, ledger. A folder that holds a part of this very run is continued.
     """
-    place = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
-    job = Job.from_objects(
-        federation,
-        model,
-        method,
-        graph=graph,
-        codec=codec,
-        personal=personal,
-        members=members,
-        input_affine=input_affine,
-        augment=augment,
-        rounds=rounds,
-        seed=seed,
-        **settings,
-    )
+    place = _device(device)  # before JAX is used: it counts the cores
+    job = Job.of(Experiment.from_objects(federation, model, method, **options), federation)
     return execute(job, out=out, device=place, progress=progress)
 
 
@@ -83,7 +62,7 @@ def resume(path: str | Path, device: str | Device = "auto", progress: Progress |
         raise CoterieError(
             f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"
         )
-    place = device if isinstance(device, Device) else choose_device(device)
+    place = _device(device)
     return execute(Job.of(Experiment.from_dict(config)), out=path, device=place, progress=progress)
 
 
@@ -103,9 +82,9 @@ def execute(
     if not folder.complete:
         with folder.lock():
             folder.create(job.config, job.federation)
-            if not folder.complete:  # the process that had the lock before may have ended it
-                if job.measured is not None:  # a run goes on with the graph it began with, on whatever machine
-                    job = job.on(MeasuredGraph.of(folder.network(job.measured.arrays())))
+            if not folder.complete:  # the process that had the lock before may have completed it
+                if job.measured_graph is not None:  # a run continues with the graph it began with, on any machine
+                    job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
                 return _train(job, folder, device, progress, engine)
     return Result.read(folder.path, job.method.adapt(job.task))
 
@@ -114,8 +93,9 @@ def _train(
     job: Job, folder: RunFolder | None, device: str | Device, progress: Progress | None, engine: Engine | None
 ) -> Result:
     with precision(job.settings.precision):
-        if engine is None:
-            place = device if isinstance(device, Device) else choose_device(device)
-            plan = plan_for(job.task, job.federation, place, job.settings.mode, job.settings.chunk)
-            engine = Engine(job.task, job.federation, place, plan)
+        engine = engine or Engine.of(job, _device(device))
         return Loop(job, engine, folder, progress or (lambda *_: None)).run()
+
+
+def _device(device: str | Device) -> Device:
+    return device if isinstance(device, Device) else choose_device(device)
