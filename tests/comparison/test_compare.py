@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 
 import coterie as ct
 from coterie.cli.training import _changed
-from coterie.comparison.compare import compare
+from coterie.comparison.compare import _jobs, compare
 from coterie.comparison.comparison import Comparison
-from coterie.comparison.lineup import DEFAULT_METHODS, Lineup, entry_of, variant
+from coterie.comparison.lineup import DEFAULT_METHODS, FIRST, Lineup, entry_of, variant
 from coterie.comparison.repeat import repeat_command
 from coterie.comparison.verdict import paired_interval, verdict
 from coterie.errors import CoterieError
+from coterie.experiment.config import Experiment
 from coterie.experiment.job import Job
+from coterie.experiment.parts import Part
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
 from coterie.peers.ledger import Ledger
@@ -286,6 +289,30 @@ def test_mistakes_are_found_before_anything_runs(methods, options, sentence, tmp
         compare(Lineup.from_dict(TINY).experiment, methods, out=tmp_path / "out", **options)
     assert sentence in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_is_parsed_once_whatever_the_number_of_methods(monkeypatch):
+    counts = Counter()
+
+    def counted(cls, function):
+        real = getattr(cls, function).__func__
+
+        def call(cls, *arguments):
+            counts[function if function == "from_dict" else arguments[0]] += 1
+            return real(cls, *arguments)
+
+        monkeypatch.setattr(cls, function, classmethod(call))
+
+    counted(Experiment, "from_dict")
+    counted(Part, "from_table")
+    lineup = Lineup.from_dict(FIRST)
+    jobs, _ = _jobs(lineup.experiment, [entry_of(method) for method in lineup.methods], 3, {})
+    runs = [job.with_seed(seed).config for job in jobs.values() for seed in range(3)]
+    assert len(jobs) == 7
+    assert len({(config["method"]["name"], config["run"]["seed"]) for config in runs}) == 21
+    assert counts["from_dict"] == counts["data"] == counts["codec"] == 1
+    assert counts["model"] == counts["partition"] == 2  # once more for the defaults that the command may leave out
+    assert counts["method"] == 1 + 2 * 7  # for the jobs, and for the command that repeats them
 
 
 # -- real comparisons --------------------------------------------------------------------------------------------------

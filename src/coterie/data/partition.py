@@ -167,7 +167,8 @@ class Auto(Splits):
 
     def chosen(self, samples: Samples) -> Classes | Natural:
         """Return the partition that the data call for."""
-        return build(Classes if samples.owner is None else Natural, to_dict(self), "partition")
+        given = to_dict(self)
+        return build(Natural, given, "partition") if samples.owner is not None else build(Classes, given, "partition")
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""

@@ -2,7 +2,7 @@
 
 `component` and `network-lasso` give weights above 0 to the neighbours that a client shares its personal part with, so
 the clusters of an evaluation are the connected components of these weights. Along a path lam shrinks, and one cluster
-of all becomes many. No JAX here.
+of all clients becomes many. No JAX here.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ __all__ = ["clusters_of", "has_path", "path_of", "path_words"]
 
 
 def clusters_of(table: dict[str, np.ndarray]) -> np.ndarray:
-    """Return each client's cluster `[K]`, named by its lowest client, from the weights by slot."""
+    """Return each client's cluster `[K]`, named by its first client, from the weights by slot."""
     neighbours = np.asarray(table["neighbours"])
-    one, slot = np.nonzero((np.asarray(table["weights"]) > 0) & np.asarray(table["present"], bool))
-    return lowest_members(connected_components(one, neighbours[one, slot], len(neighbours)))
+    client, slot = np.nonzero((np.asarray(table["weights"]) > 0) & np.asarray(table["present"], bool))
+    return lowest_members(connected_components(client, neighbours[client, slot], len(neighbours)))
 
 
 def has_path(result: "Result") -> bool:
@@ -42,7 +42,7 @@ def path_of(result: "Result") -> Any:
         raise CoterieError(
             "this run has no path of lam: set method.path_factor, for example to 0.75, for network-lasso or component"
         )
-    last = {row["lam"][0]: row for row in result.rows}  # later rows of the same lam take its place
+    last = {row["lam"][0]: row for row in result.rows}  # the last row of each lam
     kept = next(row["lam"][0] for row in result.rows if row["round"] == result.best_round)
     # A client without validation samples has zeros there.
     validated = np.any([np.asarray(row["validation_loss"]) > 0 for row in result.rows], axis=0)
@@ -68,6 +68,6 @@ def path_words(result: "Result") -> str:
     """Say in one line where the path went and what was kept."""
     path = result.path()
     kept = path[path["kept"]].iloc[0]
-    found = f"{kept['clusters']} clusters" if kept["clusters"] > 1 else "one cluster of all"
+    clusters = f"{kept['clusters']} clusters" if kept["clusters"] > 1 else "one cluster of all"
     ends = f"{path['lam'].iloc[0]:.3g} to {path['lam'].iloc[-1]:.3g}"
-    return f"path: lam from {ends}; kept lam {kept['lam']:.3g} with {found}"
+    return f"path: lam from {ends}; kept lam {kept['lam']:.3g} with {clusters}"

@@ -16,7 +16,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from coterie import registry
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.experiment.folder import fingerprint
@@ -127,8 +126,7 @@ class Experiment:
         samples, part = self.data.spec.load(), self.partition
         assert part is not None  # data from Python have none, and cannot be loaded
         if isinstance(part.spec, Auto):
-            chosen = part.spec.chosen(samples)
-            part = dataclasses.replace(part, name=registry.name_of("partitions", chosen), spec=chosen)
+            part = Part.from_object("partition", part.spec.chosen(samples), part.common)
         return dataclasses.replace(self, partition=part), part.spec(samples, part.common.clients, part.common.seed)
 
 

@@ -1,4 +1,4 @@
-"""Which device a run uses, and how JAX is set up for it; must run before JAX touches a device for its full effect."""
+"""Which device a run uses, and how JAX is set up for it; call it before JAX uses a device."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def choose_device(name: str = "auto", *, preallocate: bool = False, cores: int |
     Args:
         name: "auto" (a GPU if JAX finds one), "cpu", "gpu", or "gpu:1".
         preallocate: let JAX take most of the GPU's memory in advance (faster allocation, unfriendly to others).
-        cores: how many virtual CPU devices share the clients; default one a core.
+        cores: how many virtual CPU devices share the clients; default one per core.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "true" if preallocate else "false")
     import jax
@@ -35,20 +35,19 @@ def choose_device(name: str = "auto", *, preallocate: bool = False, cores: int |
     from coterie.numerics import host
 
     cores = cores or host.cores()
-    with contextlib.suppress(RuntimeError):  # JAX was used before us: the number of CPU devices is what it is
+    with contextlib.suppress(RuntimeError):  # JAX was used before: the number of CPU devices cannot change
         jax.config.update("jax_num_cpu_devices", cores)
     _keep_compiled_programs(jax)
     kind, _, index = name.partition(":")
     if kind not in ("auto", "cpu", "gpu") or (index and not (kind == "gpu" and index.isdigit())):
         raise CoterieError(f"device must be auto, cpu, gpu or gpu:N, not {name!r}")
     if kind != "cpu":
-        found = _gpus(jax)
-        if found and int(index or 0) >= len(found):
-            raise CoterieError(
-                f"device {name} does not exist: there {_are(len(found))}; use gpu:0 .. gpu:{len(found) - 1}"
-            )
-        if found:
-            device = found[int(index or 0)]
+        gpus, number = _gpus(jax), int(index or 0)
+        if gpus and number >= len(gpus):
+            there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
+            raise CoterieError(f"device {name} does not exist: there {there}; use gpu:0 .. gpu:{len(gpus) - 1}")
+        if gpus:
+            device = gpus[number]
             return Device("gpu", (device,), f"{name if index else 'gpu'} ({device.device_kind})")
         if kind == "gpu":
             raise CoterieError("device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu")
@@ -61,10 +60,6 @@ def _gpus(jax: Any) -> list:
         return jax.devices("gpu")
     except RuntimeError:
         return []
-
-
-def _are(count: int) -> str:
-    return "is 1 GPU" if count == 1 else f"are {count} GPUs"
 
 
 def _cpu_name() -> str:

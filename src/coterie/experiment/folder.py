@@ -1,19 +1,19 @@
-"""A run is a folder. What is in it, how it is written so that nothing is lost, and how it is read back. No JAX here.
+"""A run is a folder: what is in it, how it is written so that nothing is lost, how it is read back. No JAX here.
 
     config.toml       resolved and complete: `coterie run config.toml` repeats the run
     clients.json      names, sizes and labels of the clients, and a fingerprint of their data
-    metrics.jsonl     one line an evaluation, every metric of every client; no times, so that runs can be compared
-    timing.jsonl      one line an evaluation: seconds so far, and how many of them inside the compiled program
+    metrics.jsonl     one line per evaluation, every metric of every client; no times, so that runs can be compared
+    timing.jsonl      one line per evaluation: seconds so far, and how many of them inside the compiled program
     network.npz       the graph, where it was made from the clients' data
     graph/            weights over the slots at each evaluation (where the method has any)
     ledger/           messages and bytes per edge and round
     checkpoints/      the last two
-    models/           one safetensors file a client
+    models/           one safetensors file per client
     summary.json      written last: the run is complete
-    lock              held by the process that runs (the system lets go of it when that process dies)
+    lock              locked by the process that runs (the system releases it when that process dies)
 
-Metrics, timing, graph and ledger grow while the run goes on, and are only made durable (`sync`) before a checkpoint
-that covers them; whatever is younger than the newest checkpoint is cut off at resume, torn or not.
+Metrics, timing, graph and ledger grow during the run, and are only made durable (`sync`) before a checkpoint that
+covers them; whatever is newer than the newest checkpoint is cut off at resume, torn or not.
 """
 
 import contextlib
@@ -52,9 +52,9 @@ class RunFolder:
     # -- writing ----------------------------------------------------------------------------------------------
 
     def check(self, config: dict[str, Any], federation: Federation) -> None:
-        """Refuse a folder that holds anything but this experiment, or the beginning of a run."""
+        """Refuse a folder of anything but this experiment or the beginning of a run."""
         if not self.exists():
-            if self.path.exists() and not self._only_begun():
+            if self.path.exists() and not self._is_half_made():
                 raise CoterieError(f"{self.path} exists and is not the folder of a run; choose another --out")
             return
         self.check_same(config)
@@ -72,16 +72,16 @@ class RunFolder:
         """Keep every other process from writing to the folder."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            stream = open(self.path / "lock", "a")  # noqa: SIM115 (held beyond this block)
+            stream = open(self.path / "lock", "a")  # noqa: SIM115 (open beyond this block)
         with stream:
-            if not _take(stream.fileno()):
+            if not _lock_file(stream.fileno()):
                 raise CoterieError(
                     f"{self.path} is in use by another process; wait until that has ended, or choose another --out"
                 )
             yield
 
     def create(self, config: dict[str, Any], federation: Federation) -> None:
-        """Make the folder complete for a run that begins; config.toml comes last and says that it is."""
+        """Make the folder of a new run; config.toml comes last and says that it is complete."""
         with storage_errors(self.path):
             for name in FOLDERS:
                 (self.path / name).mkdir(exist_ok=True)
@@ -95,16 +95,16 @@ class RunFolder:
         """Whether this is the folder of a run."""
         return (self.path / "config.toml").is_file()
 
-    def _only_begun(self) -> bool:
-        """Whether there is nothing but what a run leaves that was killed while it made its folder."""
-        begun = {*FOLDERS, "lock", "clients.json", "clients.json.tmp", "config.toml.tmp"}
-        return self.path.is_dir() and all(file.name in begun for file in self.path.iterdir())
+    def _is_half_made(self) -> bool:
+        """Whether it only has what a run leaves that was killed while it made its folder."""
+        early = {*FOLDERS, "lock", "clients.json", "clients.json.tmp", "config.toml.tmp"}
+        return self.path.is_dir() and all(file.name in early for file in self.path.iterdir())
 
     def network(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the graph that was made from the clients' data when the run began; at the beginning, keep this one."""
+        """Return the graph that was made from the clients' data when the run began; write this one if there is none."""
         path = self.path / "network.npz"
         if not path.exists():
-            durable_write(path, _packed(arrays), run=self.path)
+            durable_write(path, _npz_bytes(arrays), run=self.path)
         return _read_arrays(path)
 
     def append(self, file: str, line: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ class RunFolder:
 
     def save_arrays(self, folder: str, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Write the graph or the ledger of the block that ends with round `number`."""
-        self._write(self.path / folder / f"{number:08d}.npz", _packed(arrays))
+        self._write(self.path / folder / f"{number:08d}.npz", _npz_bytes(arrays))
 
     def save_model(self, file: str, data: bytes) -> None:
         """Write a model; all are written again at resume as long as the run is not complete."""
@@ -122,12 +122,12 @@ class RunFolder:
     def _write(self, path: Path, data: bytes, mode: str = "wb") -> None:
         with storage_errors(self.path), open(path, mode, buffering=0) as stream:
             rest = memoryview(data)
-            while rest:  # a disk that fills up takes a part first, and says so at the next
+            while rest:  # a disk that fills up takes a part, and fails at the next write
                 rest = rest[stream.write(rest) :]
         self._unsynced.add(path)
 
     def sync(self) -> None:
-        """Make what was written survive a power cut, before something durable says that it is there."""
+        """Make what was written survive a power cut, before a checkpoint or the summary says that it is there."""
         with storage_errors(self.path):
             for path in self._unsynced:
                 with open(path, "rb+") as stream:
@@ -137,7 +137,7 @@ class RunFolder:
         self._unsynced.clear()
 
     def cut(self, number: int) -> None:
-        """Forget everything after round `number`, torn lines too: the run continues from there."""
+        """Remove everything after round `number`, torn lines too: the run continues from there."""
         for file in ("metrics.jsonl", "timing.jsonl"):
             cut_lines(self.path / file, lambda line: line["round"] <= number)
         with storage_errors(self.path):
@@ -160,8 +160,12 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """Return the config of the run."""
         if not self.exists():
-            begun = self.path.exists() and self._only_begun()
-            why = "the run was stopped before its folder was made, start it again" if begun else "it has no config.toml"
+            half_made = self.path.exists() and self._is_half_made()
+            why = (
+                "the run was stopped before its folder was made, start it again"
+                if half_made
+                else "it has no config.toml"
+            )
             raise CoterieError(f"{self.path} is not the folder of a run: {why}")
         return read_toml(self.path / "config.toml")
 
@@ -182,13 +186,13 @@ class RunFolder:
     def lines(self, file: str) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl or timing.jsonl."""
         path = self.path / file
-        found = []
+        records = []
         for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError:
                 raise CoterieError(f"line {number} of {path} is damaged; restore the file from a copy") from None
-        return found
+        return records
 
     def graphs(self) -> dict[int, dict[str, np.ndarray]]:
         """Return `neighbours`, `present` and `weights` by round."""
@@ -198,11 +202,11 @@ class RunFolder:
         """Return what was sent."""
         names = tuple(self.clients()["names"])
         blocks = [_read_arrays(file) for file in sorted((self.path / "ledger").glob("*.npz"))]
-        nobody = np.zeros((len(names), 0), np.int32)
-        return Ledger(names, blocks[0].pop("neighbours", nobody) if blocks else nobody, blocks)
+        no_slots = np.zeros((len(names), 0), np.int32)
+        return Ledger(names, blocks[0].pop("neighbours", no_slots) if blocks else no_slots, blocks)
 
 
-def _packed(arrays: dict[str, np.ndarray]) -> bytes:
+def _npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
@@ -210,17 +214,17 @@ def _packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(io.BytesIO(file.read_bytes())) as arrays:  # given a path it would leave a damaged file open
+        with np.load(io.BytesIO(file.read_bytes())) as arrays:  # given a path, NumPy leaves a damaged file open
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CoterieError(f"{file} cannot be read ({error}); restore it from a copy") from None
 
 
-def _take(handle: int) -> bool:
+def _lock_file(handle: int) -> bool:
     """Lock an open file for this process; False if another one has it."""
     try:
         import fcntl
-    except ImportError:  # Windows has no such lock: there, nobody watches over the folder
+    except ImportError:  # Windows has no such lock: the folder is not protected there
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -232,7 +236,7 @@ def _take(handle: int) -> bool:
 
 
 def model_file(index: int, name: str) -> str:
-    """Return the file name of a client's model: any client name makes a safe one."""
+    """Return the file name of a client's model, safe for any client name."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "client"
     return f"{index:05d}-{slug}.safetensors"
 
@@ -252,11 +256,11 @@ def about_clients(federation: Federation) -> dict[str, Any]:
 
 
 def fingerprint(federation: Federation) -> str:
-    """Return a digest of all clients' names and data, so that a run is not continued with others."""
+    """Return a digest of all clients' names and data, so that a run is not continued with other data."""
     scale = [float(value) for value in (*federation.mean, *federation.std)]
     digest = hashlib.sha256(repr((federation.names, federation.kind, federation.classes, scale)).encode())
     for array in (*federation.train, *federation.validation, *federation.test):
-        held = np.ascontiguousarray(array)
-        digest.update(f"{held.dtype.str}{held.shape}".encode())
-        digest.update(held.data if held.size else b"")
+        ordered = np.ascontiguousarray(array)
+        digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
+        digest.update(ordered.data if ordered.size else b"")
     return digest.hexdigest()[:16]

@@ -46,7 +46,7 @@ class Loop:
         self.job, self.engine, self.folder, self.progress = job, engine, folder, progress
         self.validated = job.federation.validation.count > 0
         self.staged = bool(job.method.stages())
-        self.groups = None  # a truth to compare a learned graph with
+        self.groups = None  # the true groups, to compare a learned graph with
         if job.method.learns_weights:
             self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
@@ -121,10 +121,10 @@ class Loop:
         """Record a block of rounds and the evaluation after it; the start is a block without an evaluation."""
         entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic, graph.neighbours)
         cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry]).totals()
-        self.totals = {way: self.totals[way] + cost[way] for way in self.totals}
+        self.totals = {name: total + cost[name] for name, total in self.totals.items()}
         if row is not None:
             line = {"round": number} | {name: value.tolist() for name, value in row.items()}
-            line |= {f"bytes_{way}": total.tolist() for way, total in self.totals.items()}
+            line |= {f"bytes_{name}": total.tolist() for name, total in self.totals.items()}
             line |= {name: count.tolist() for name, count in (block.counts or {}).items()}
             if block.weights is not None:
                 table = {"neighbours": graph.neighbours, "present": graph.present, "weights": block.weights}

@@ -83,8 +83,8 @@ class Part:
         if isinstance(value, str):
             part = cls.from_table(section, {"name": value})
             return part if common is None else dataclasses.replace(part, common=common)
-        known = registry.name_of(SECTIONS[section].name, value)
-        name = known or getattr(value, "__name__", type(value).__name__)
+        own_name: str = getattr(value, "__name__", type(value).__name__)
+        name = registry.name_of(SECTIONS[section].name, value) or own_name
         return cls(name, value, common, None if _has_settings(value) else {})
 
     def to_dict(self) -> dict[str, Any]:

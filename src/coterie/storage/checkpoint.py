@@ -1,8 +1,8 @@
-"""Nothing lost: checkpoints that are whole or not there, and files that survive a kill or a full disk.
+"""Checkpoints that are whole or not there: named arrays and texts in one file. What a run saves is in `snapshot.py`.
 
-A checkpoint is one safetensors file that holds its own SHA-256 digest (of every byte of the file, the digest's place
-taken as zeros). It is written beside, synced, renamed and the folder synced, before an older one is removed; so at
-every moment a whole one exists. JAX is imported only where a tree of its arrays is taken apart or put together.
+A checkpoint is one safetensors file with its own SHA-256 digest (of every byte of the file, with zeros for the digest).
+It is written to a temporary file, synced, renamed and the folder synced before an older one is removed, so there is a
+whole one at every moment. JAX is imported only where a tree of its arrays is taken apart or put together.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from coterie.storage.durable import durable_write, storage_errors, sync_folder
 
 __all__ = ["load", "pack", "save", "unpack"]
 
-KEPT = 2  # checkpoints: should the newest be damaged, there is one before it
+KEPT = 2  # checkpoints: if the newest is damaged, there is one before it
 NAME = re.compile(r"step-(\d+)\.safetensors")
 DIGEST = re.compile(rb'"coterie\.sha256":"([0-9a-f]{64})"')
 DTYPES = {
@@ -43,28 +43,28 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str,
             raise CoterieError(
                 f"{name} has dtype {array.dtype}, which a checkpoint cannot hold; use a number or a boolean"
             )
-    held = folder / "checkpoints"
-    if not held.is_dir():
+    place = folder / "checkpoints"
+    if not place.is_dir():
         with storage_errors(folder):
-            held.mkdir(parents=True, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
             sync_folder(folder)
-    path = held / f"step-{step:08d}.safetensors"
+    path = place / f"step-{step:08d}.safetensors"
     durable_write(path, *_encode(step, arrays, meta), run=folder)
-    # Later steps, if any, were damaged and belong to a past this run did not continue from.
-    before = sorted(number for number in _steps(held) if number < step)
-    stale = {file for number, file in _steps(held).items() if number != step and number not in before[1 - KEPT :]}
+    # Later steps, if any, were damaged: the run went back to an earlier one.
+    before = sorted(number for number in _steps(place) if number < step)
+    stale = {file for number, file in _steps(place).items() if number != step and number not in before[1 - KEPT :]}
     with storage_errors(folder):
-        for file in [*stale, *held.glob("step-*.tmp")]:
+        for file in [*stale, *place.glob("step-*.tmp")]:
             file.unlink()
     return path
 
 
 def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list[str]] | None:
     """Return step, arrays, meta and notes of the newest whole checkpoint; a note says which one was skipped and why."""
-    found, bad = _steps(folder / "checkpoints"), {}
-    for step in sorted(found, reverse=True):
+    files, bad = _steps(folder / "checkpoints"), {}
+    for step in sorted(files, reverse=True):
         try:
-            arrays, meta = _decode(step, found[step].read_bytes())
+            arrays, meta = _decode(step, files[step].read_bytes())
         except OSError as error:
             bad[f"step-{step:08d}"] = error.strerror or str(error)
         except ValueError as error:
@@ -88,8 +88,8 @@ def _steps(folder: Path) -> dict[int, Path]:
 
 
 def _encode(step: int, arrays: dict[str, np.ndarray], meta: dict[str, str]) -> tuple[bytes, memoryview]:
-    """Return the bytes of a checkpoint, as a header that holds the digest, and the rest."""
-    # safetensors writes an array's memory as it lies there, so it must be in C order.
+    """Return the bytes of a checkpoint, as a header with the digest, and the rest."""
+    # safetensors writes an array's memory as it is, so it must be in C order.
     ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     own = {"coterie.sha256": "0" * 64, "coterie.step": str(step)}
     blank = safetensors.numpy.save(ordered, metadata=meta | own)
@@ -103,7 +103,7 @@ def _encode(step: int, arrays: dict[str, np.ndarray], meta: dict[str, str]) -> t
 
 
 def _decode(step: int, data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Check the digest before anything is parsed; ValueError says what is wrong."""
+    """Check the digest, then parse; a ValueError says what is wrong."""
     body = 8 + int.from_bytes(data[:8], "little")
     place = DIGEST.search(data, 8, min(body, len(data)))
     if place is None:
@@ -159,14 +159,14 @@ def unpack(arrays: dict[str, np.ndarray], like: Any) -> Any:
                 f"the checkpoint does not fit this run: {name} is {theirs} in it and {ours} here; "
                 "resume with the config and the version of coterie that wrote it"
             )
-    found = []
+    values = []
     for name, leaf in expected.items():
         value: Any = arrays[name]
         if not isinstance(leaf, np.ndarray | np.generic):
-            value = jax.numpy.array(value)  # a copy: the state's buffers are donated, and must not be ours
+            value = jax.numpy.array(value)  # a copy, because the state's buffers are donated
             assert value.dtype == arrays[name].dtype, f"{name} is {arrays[name].dtype}: unpack it where x64 is enabled"
-        found.append(value)
-    return jax.tree_util.tree_unflatten(structure, found)
+        values.append(value)
+    return jax.tree_util.tree_unflatten(structure, values)
 
 
 def _shape_and_dtype(leaf: Any) -> str:

@@ -42,18 +42,18 @@ def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
         parts: buffers, written one after the other.
         run: the folder of the run, for the sentence about a full disk; by default the folder of the file.
     """
-    beside = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     with storage_errors(run or path.parent):
         try:
-            with open(beside, "wb") as stream:
+            with open(temporary, "wb") as stream:
                 for part in parts:
                     stream.write(part)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(beside, path)
+            os.replace(temporary, path)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(path)  # a failed write does not name the file
             raise
@@ -62,7 +62,7 @@ def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename in the folder survive a power cut."""
-    if os.name == "nt":  # Windows can not open a folder
+    if os.name == "nt":  # Windows cannot open a folder
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -72,10 +72,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def cut_lines(path: Path, keep: Callable[[dict], bool]) -> None:
-    """Drop the torn last line of a .jsonl file, and every line that `keep` refuses; without a file do nothing.
+    """Remove the torn last line of a .jsonl file and every line that `keep` refuses; do nothing if there is no file.
 
-    What is not JSON and has no kept line after it was being written when the process died, and goes too; before a kept
-    line it is damage, and an error.
+    A line that is not JSON was being written when the process died, if no kept line follows: it is removed, too. Before
+    a kept line it is damage, and an error.
     """
     if not path.exists():
         return

@@ -50,18 +50,18 @@ def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON and TOML escape text alike, but for the one control character that JSON lets through
+        # JSON and TOML escape text in the same way, except for one control character that JSON allows
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {toml_value(held)}" for key, held in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     return repr(value)
 
 
-def difference(held: dict[str, Any], config: dict[str, Any]) -> str | None:
-    """Return in words the first key in which a config differs from one that was read ("there"), or None."""
-    ours, theirs = _flat(tomllib.loads(dump_toml(config))), _flat(held)
+def difference(read: dict[str, Any], config: dict[str, Any]) -> str | None:
+    """Say which is the first key in which a config differs from one that was read from a file ("there"), or None."""
+    ours, theirs = _flat(tomllib.loads(dump_toml(config))), _flat(read)
     for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key):
             return f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here"
@@ -69,7 +69,7 @@ def difference(held: dict[str, Any], config: dict[str, Any]) -> str | None:
 
 
 def _flat(tables: dict[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in tables.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
-    return found
+        entries |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
+    return entries
