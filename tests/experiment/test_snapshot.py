@@ -52,9 +52,7 @@ def test_nothing_to_remember_is_not_an_array(tmp_path):
 def test_a_newer_format_is_refused_in_one_sentence(tmp_path):
     text = json.dumps({"format": FORMAT + 1, "something": "else"})
     checkpoint.save(tmp_path, 6, {"x": np.zeros(1)}, {RECORD: text})
-    with pytest.raises(
-        CoterieError, match=r"^the checkpoints of .* are of a newer format; resume with a newer"
-    ):
+    with pytest.raises(CoterieError, match=r"^the checkpoints of .* are of a newer format; resume with a newer"):
         load(tmp_path)
 
 
