@@ -128,7 +128,7 @@ DATASETS = _rows("coterie.data", [
 ])  # fmt: skip
 
 PARTITIONS = _rows("coterie.data", [
-    ("auto", "partition:Auto", "natural where the data say whose sample it is, else classes"),
+    ("auto", "partition:DataDefault", "natural where the data say whose sample it is, else classes"),
     ("iid", "partition:Iid", "shuffle and deal out equally"),
     ("classes", "partition:Classes", "N classes per client, in shards", "Li et al. 2024, non-IID"),
     ("groups", "partition:Groups", "groups of clients that share their classes", "Li et al. 2024, non-IID SBM"),

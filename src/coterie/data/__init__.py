@@ -11,7 +11,7 @@ from typing import Any
 from coterie import registry
 from coterie.data.arrays import federation, pool
 from coterie.data.clients import Federation
-from coterie.data.partition import Auto
+from coterie.data.partition import DataDefault
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import build, nearest
@@ -37,7 +37,7 @@ def load(
         'client-0'
     """
     source = registry.load("datasets", name) if isinstance(name, str) else name
-    rows = registry.load("partitions", partition) if isinstance(partition, str) else partition or Auto
+    rows = registry.load("partitions", partition) if isinstance(partition, str) else partition or DataDefault
     options = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in options.items()}
     mine, theirs = _sort(options, _settings(source), _settings(rows))
     samples = _samples(source, mine, name, clients, seed)

@@ -15,7 +15,7 @@ from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError
 from coterie.spec import build, param, spec, to_dict
 
-__all__ = ["Auto", "Classes", "Groups", "Iid", "Natural", "Quantity"]
+__all__ = ["Classes", "DataDefault", "Groups", "Iid", "Natural", "Quantity"]
 
 
 @spec
@@ -159,7 +159,7 @@ class Natural(Splits):
 
 
 @spec
-class Auto(Splits):
+class DataDefault(Splits):
     """Natural where the data say whose sample it is, else classes."""
 
     classes: int | None = param(None, "classes per client, where the data do not say whose sample it is", at_least=1)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from coterie.data.clients import Federation
+from coterie.data.partition import DataDefault
 from coterie.errors import CoterieError
 from coterie.experiment.folder import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
@@ -121,11 +122,9 @@ class Experiment:
 
     def load(self) -> tuple["Experiment", Federation]:
         """Load the data and divide them; in the experiment returned, the data have decided what partition "auto" is."""
-        from coterie.data.partition import Auto
-
         samples, part = self.data.spec.load(), self.partition
         assert part is not None  # data from Python have none, and cannot be loaded
-        if isinstance(part.spec, Auto):
+        if isinstance(part.spec, DataDefault):
             part = Part.from_object("partition", part.spec.chosen(samples), part.common)
         return dataclasses.replace(self, partition=part), part.spec(samples, part.common.clients, part.common.seed)
 

@@ -14,7 +14,7 @@ import numpy as np
 from coterie import registry
 from coterie.codecs.base import Codec
 from coterie.data.clients import Federation
-from coterie.data.partition import Auto
+from coterie.data.partition import DataDefault
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.parts import Part
@@ -60,7 +60,7 @@ class Job:
         """Make a job of an experiment: load its data (unless given), build its model (unless given) and its graph."""
         if federation is None:
             experiment, federation = experiment.load()
-        elif experiment.partition is not None and isinstance(experiment.partition.spec, Auto):
+        elif experiment.partition is not None and isinstance(experiment.partition.spec, DataDefault):
             raise CoterieError("partition auto is decided by the data: use the experiment that Experiment.load returns")
         task = task or make_task(experiment, federation)
         method = experiment.method.spec
