@@ -9,7 +9,7 @@
     [codec]      name = "none"      # or codec = "fused" in a line of its own, above the sections or in [method]
     [run]        rounds = 50        seed = 0
 
-Every section and every key may be left out. An unknown key is an error that names the nearest one.
+Every section and every key may be left out; an unknown key is an error that names the nearest one.
 """
 
 import dataclasses
