@@ -15,7 +15,7 @@ import coterie as ct
 from coterie.cli.training import _changed
 from coterie.comparison.compare import _jobs, compare
 from coterie.comparison.comparison import Comparison, baseline_of
-from coterie.comparison.config import DEFAULT_METHODS, ComparisonConfig, choice_of, with_method
+from coterie.comparison.config import DEFAULT_METHODS, DEFAULT_TABLES, ComparisonConfig, choice_of, with_method
 from coterie.comparison.repeat import repeat_command
 from coterie.comparison.verdict import paired_interval, verdict
 from coterie.errors import CoterieError
