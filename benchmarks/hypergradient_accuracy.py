@@ -23,7 +23,7 @@ import numpy as np
 from common import publish
 
 from coterie.bilevel.hypergradients import Estimator, Settings, estimate
-from coterie.comparison.lineup import Lineup, entry_of, variant
+from coterie.comparison.config import ComparisonConfig, choice_of, with_method
 from coterie.consensus.pushsum import frequencies
 from coterie.experiment.device import Device, choose_device
 from coterie.experiment.engine import Engine, Training, plan_for
@@ -40,8 +40,9 @@ class Bench:
 
     def __init__(self, args: argparse.Namespace, device: Device):
         reproduction = pdbo.reproduction(args.dataset, methods=("pdbo-mtl-local",), seeds=1, clients=args.clients)
-        lineup = Lineup.from_dict(reproduction.tables)
-        experiment = variant(lineup.experiment, entry_of(lineup.methods[0])).replace({"run": {"seed": args.seed}})
+        planned = ComparisonConfig.from_dict(reproduction.tables)
+        experiment = with_method(planned.experiment, choice_of(planned.methods[0]))
+        experiment = experiment.replace({"run": {"seed": args.seed}})
         data = load_federation(experiment)
         base = make_task(experiment, data)
         self.engine = Engine(base, data, device, plan_for(base, data, device))

@@ -1,4 +1,4 @@
-"""The command line, in this process and in real ones: what it answers, exit statuses, and one sentence a mistake."""
+"""The command line, in this process and in real ones: output, exit statuses, and one sentence per mistake."""
 
 import dataclasses
 import importlib.metadata
@@ -32,11 +32,11 @@ def call(*words):
 
 def refuse(sentence, *words):
     """Expect one sentence on standard error, exit status 2 and nothing else."""
-    found = call(*words)
-    assert found.exit_code == 2, found.output
-    assert sentence in found.stderr
-    assert len(found.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in found.output
+    outcome = call(*words)
+    assert outcome.exit_code == 2, outcome.output
+    assert sentence in outcome.stderr
+    assert len(outcome.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in outcome.output
 
 
 @pytest.fixture(autouse=True)
@@ -72,26 +72,26 @@ def experiment(tmp_path_factory):
 def compared(experiment, tmp_path_factory):
     """One real comparison for all tests that only look at it."""
     folder = tmp_path_factory.mktemp("compared") / "out"
-    found = call("compare", experiment, "--out", folder, "--device", "cpu")
-    assert found.exit_code == 0, found.output
-    return folder, found
+    outcome = call("compare", experiment, "--out", folder, "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
+    return folder, outcome
 
 
 # -- list and show -----------------------------------------------------------------------------------------------------
 
 
 def test_help_names_every_command():
-    found = call("--help")
-    assert found.exit_code == 0
+    outcome = call("--help")
+    assert outcome.exit_code == 0
     for command in ("run", "compare", "resume", "report", "list", "show"):
-        assert f"  {command} " in found.stdout
+        assert f"  {command} " in outcome.stdout
 
 
 @pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "methods"], ["compare", "--help"]])
 def test_what_must_answer_at_once_imports_nothing_heavy(words):
     command = [sys.executable, "-X", "importtime", "-m", "coterie", *words]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in found.stderr.splitlines()}
+    outcome = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in outcome.stderr.splitlines()}
     assert "typer" in imported
     assert not imported & set(HEAVY)
 
@@ -114,8 +114,8 @@ def test_importing_the_package_does_not_import_jax_and_its_names_are_not_hidden_
 
 @pytest.mark.parametrize("kind", registry.KINDS)
 def test_list_prints_every_row(kind):
-    found = call("list", kind)
-    lines = found.stdout.splitlines()
+    outcome = call("list", kind)
+    lines = outcome.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [row.name for row in registry.rows(kind)]
     assert all(row.summary in line for row, line in zip(registry.rows(kind), lines, strict=True))
     names = [row["name"] for row in json.loads(call("list", kind, "--json").stdout)]
@@ -177,14 +177,14 @@ def test_show_refuses_with_a_sentence(words, sentence):
 
 
 def test_run_names_the_device_first_and_leaves_a_run_folder(experiment):
-    found = call("run", experiment, "--device", "cpu", "--seed", "4")
-    assert found.exit_code == 0, found.output
-    assert found.stdout.startswith("device: cpu (")
-    assert found.stdout.count("round 3 of 3") == 1
+    outcome = call("run", experiment, "--device", "cpu", "--seed", "4")
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.stdout.startswith("device: cpu (")
+    assert outcome.stdout.count("round 3 of 3") == 1
     folder = Path("runs/digits-ditto-seed4")
     assert (folder / "summary.json").is_file()
     assert (folder / "report.html").is_file()
-    assert f"report: {folder}/report.html" in found.stdout
+    assert f"report: {folder}/report.html" in outcome.stdout
     assert "tie = 0.7" in (folder / "config.toml").read_text()  # [methods.ditto] holds for ditto wherever it runs
     again = call("run", folder / "config.toml", "--device", "cpu")
     assert "complete already" in again.stdout
@@ -192,11 +192,11 @@ def test_run_names_the_device_first_and_leaves_a_run_folder(experiment):
 
 
 def test_json_is_all_there_is_on_standard_output(experiment):
-    found = call(
+    outcome = call(
         "run", experiment, "--device", "cpu", "--json", "--out", "here", "--set", "method.lr=0.4", "--rounds", 2
     )
-    said = json.loads(found.stdout)
-    assert found.stderr.startswith("device: cpu (")
+    said = json.loads(outcome.stdout)
+    assert outcome.stderr.startswith("device: cpu (")
     assert (said["method"], said["round"], said["metric"], said["folder"]) == ("ditto", 2, "accuracy", "here")
     assert said["mean"] == pytest.approx(np.mean(list(said["scores"].values())))
     assert list(said["scores"]) == [f"client-{i}" for i in range(5)]
@@ -207,8 +207,8 @@ def test_resume_completes_a_run_that_lost_its_end(experiment):
     assert call("run", experiment, "--device", "cpu", "--out", "whole").exit_code == 0
     shutil.copytree("whole", "cut")
     Path("cut/summary.json").unlink()
-    found = call("resume", "cut", "--device", "cpu")
-    assert found.exit_code == 0, found.output
+    outcome = call("resume", "cut", "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
     assert Path("cut/metrics.jsonl").read_bytes() == Path("whole/metrics.jsonl").read_bytes()
     assert Path("cut/summary.json").is_file()
     refuse("is not the folder of a run", "resume", ".")
@@ -239,8 +239,8 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(experiment):
     assert said.startswith("stopped after round ")
     assert said.strip().endswith("; continue with: coterie resume run")
     assert int(said.split()[3].rstrip(";")) < 6000
-    found = call("resume", "run", "--device", "cpu", "--json")
-    assert json.loads(found.stdout)["round"] == 6000
+    outcome = call("resume", "run", "--device", "cpu", "--json")
+    assert json.loads(outcome.stdout)["round"] == 6000
     rounds = [json.loads(line)["round"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert rounds == list(range(50, 6001, 50))
 
@@ -249,28 +249,28 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(experiment):
 
 
 def test_compare_prints_leaderboard_verdict_and_report(compared):
-    folder, found = compared
-    lines = found.stdout.splitlines()
+    folder, outcome = compared
+    lines = outcome.stdout.splitlines()
     assert lines[0].startswith("device: cpu (")
-    text = " ".join(found.stdout.split())
+    text = " ".join(outcome.stdout.split())
     assert "local seed 0: round 3 of 3, score 0." in text
     assert "mean worst beat bytes per method accuracy std client alone client seconds" in text
     number = r"\s+\d+\.\d %"
-    assert re.search(rf"^ local {number * 3}\s+-\s+0 B\s+\d+\.\d\s*$", found.stdout, re.MULTILINE)
-    assert re.search(rf"^ ditto {number * 3}\s+\d of 5\s+\d+\.\d kB\s+\d+\.\d\s*$", found.stdout, re.MULTILINE)
+    assert re.search(rf"^ local {number * 3}\s+-\s+0 B\s+\d+\.\d\s*$", outcome.stdout, re.MULTILINE)
+    assert re.search(rf"^ ditto {number * 3}\s+\d of 5\s+\d+\.\d kB\s+\d+\.\d\s*$", outcome.stdout, re.MULTILINE)
     assert "pooled is the ceiling: needs all data in one place" in text
     assert "ooperation" in text
     assert (folder / "report.html").is_file()
     assert lines[-1] == f"report: {folder / 'report.html'}"
 
 
-def test_compare_as_json_has_a_row_a_method_and_every_clients_score(compared, experiment):
+def test_compare_as_json_has_one_row_per_method_and_every_clients_score(compared, experiment):
     folder, _ = compared
-    found = call("compare", experiment, "--out", folder, "--device", "cpu", "--json")
-    said = json.loads(found.stdout)
+    outcome = call("compare", experiment, "--out", folder, "--device", "cpu", "--json")
+    said = json.loads(outcome.stdout)
     assert {row["method"] for row in said["leaderboard"]} == {"local", "ditto", "pooled"}
     assert said["leaderboard"][-1]["method"] == "pooled"
-    assert "complete already" in found.stderr
+    assert "complete already" in outcome.stderr
     for row in said["leaderboard"]:
         scores = list(said["scores"][row["method"]].values())
         assert row["mean"] == pytest.approx(np.mean(scores))
@@ -282,8 +282,8 @@ def test_compare_as_json_has_a_row_a_method_and_every_clients_score(compared, ex
 def test_the_command_it_names_repeats_the_comparison(compared):
     folder, _ = compared
     command = coterie.Comparison.read([folder]).command
-    found = call(*shlex.split(command)[1:], "--out", "again", "--device", "cpu")
-    assert found.exit_code == 0, found.output
+    outcome = call(*shlex.split(command)[1:], "--out", "again", "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
     for label in ("local", "ditto", "pooled"):
         ours, theirs = (Path(where) / label / "seed-0" for where in ("again", folder))
         assert (ours / "metrics.jsonl").read_bytes() == (theirs / "metrics.jsonl").read_bytes()
@@ -295,16 +295,16 @@ def test_resume_completes_a_comparison(compared):
     shutil.copytree(folder, "copy")
     shutil.rmtree("copy/ditto")
     refuse("is not complete; continue it with `coterie resume copy`", "report", "copy")
-    found = call("resume", "copy", "--device", "cpu")
-    assert found.exit_code == 0, found.output
-    assert "local seed 0: complete already" in found.stdout
-    assert "ditto seed 0: round 3 of 3" in found.stdout
+    outcome = call("resume", "copy", "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
+    assert "local seed 0: complete already" in outcome.stdout
+    assert "ditto seed 0: round 3 of 3" in outcome.stdout
 
 
 def test_flags_make_a_first_experiment_without_a_file():
     words = ["--data", "planted-groups", "--model", "linear", "--methods", "local, fedavg", "--rounds", 2, "--seeds", 2]
-    found = call("compare", *words, "--clients", 3, "--device", "cpu", "--json")
-    said = json.loads(found.stdout)
+    outcome = call("compare", *words, "--clients", 3, "--device", "cpu", "--json")
+    said = json.loads(outcome.stdout)
     assert (said["folder"], said["leaderboard"][0]["clients"], said["leaderboard"][0]["seeds"]) == ("comparison", 3, 2)
     config = Path("comparison/comparison.toml").read_text()
     assert 'name = "natural"' in config
@@ -325,7 +325,7 @@ def test_a_method_of_your_own_runs_beside_ours_and_is_shown():
         '    """Mine."""\n'
         '    extra: float = param(0.5, "changes nothing")\n'
     )
-    found = call(
+    outcome = call(
         "compare",
         *SMALL,
         "--seeds",
@@ -336,8 +336,8 @@ def test_a_method_of_your_own_runs_beside_ours_and_is_shown():
         "methods.Mine.extra=0.7",
         "--json",
     )
-    assert found.exit_code == 0, found.output
-    said = json.loads(found.stdout)
+    assert outcome.exit_code == 0, outcome.output
+    said = json.loads(outcome.stdout)
     assert said["scores"]["Mine"] == said["scores"]["fedavg"]
     assert "extra = 0.7" in Path("comparison/Mine/seed-0/config.toml").read_text()
     assert "methods.Mine.extra=0.7" in said["command"]
@@ -361,9 +361,9 @@ def test_report_of_runs_and_comparisons(compared, experiment):
 def test_without_plotly_a_run_still_ends_well(experiment, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)  # what Python holds for a module that must not be found
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    found = call("run", experiment, "--device", "cpu", "--out", "run")
-    assert found.exit_code == 0, found.output
-    assert "pip install 'coterie[report]'" in " ".join(found.stdout.split())
+    outcome = call("run", experiment, "--device", "cpu", "--out", "run")
+    assert outcome.exit_code == 0, outcome.output
+    assert "pip install 'coterie[report]'" in " ".join(outcome.stdout.split())
     assert not Path("run/report.html").exists()
     refuse("pip install 'coterie[report]'", "report", "run")
 
@@ -478,8 +478,8 @@ def test_an_unconnected_graph_is_refused_before_anything_runs():
 
 
 def test_the_version_is_that_of_the_package():
-    found = call("--version")
-    assert (found.exit_code, found.stdout.strip()) == (0, importlib.metadata.version("coterie"))
+    outcome = call("--version")
+    assert (outcome.exit_code, outcome.stdout.strip()) == (0, importlib.metadata.version("coterie"))
 
 
 def test_an_unknown_option_or_command_is_status_2():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.comparison.lineup import Lineup
+from coterie.comparison.config import ComparisonConfig
 from coterie.errors import CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.job import Job
@@ -182,7 +182,7 @@ def test_config_files_in_the_docs_are_valid(page):
     files = blocks(ROOT / "docs" / page, "toml")
     assert files
     for text in files:
-        Lineup.from_dict(tomllib.loads(text))
+        ComparisonConfig.from_dict(tomllib.loads(text))
 
 
 def test_files_page_shows_the_defaults():

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import coterie as ct
 from coterie.cli.training import _changed
 from coterie.comparison.compare import _jobs, compare
-from coterie.comparison.comparison import Comparison
-from coterie.comparison.lineup import DEFAULT_METHODS, FIRST, Lineup, entry_of, variant
+from coterie.comparison.comparison import Comparison, baseline_of
+from coterie.comparison.config import DEFAULT_METHODS, DEFAULT_TABLES, ComparisonConfig, choice_of, with_method
 from coterie.comparison.repeat import repeat_command
 from coterie.comparison.verdict import paired_interval, verdict
 from coterie.errors import CoterieError
@@ -24,7 +24,9 @@ from coterie.experiment.job import Job
 from coterie.experiment.parts import Part
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
+from coterie.learning.score import SCORES
 from coterie.peers.ledger import Ledger
+from support.report_cases import ROLES
 
 TINY = {
     "partition": {"clients": 6},
@@ -54,15 +56,15 @@ def made_up(method, scores, seed=0, metric="accuracy", sent=0, seconds=(3.0, 1.0
         seconds={"wall": seconds[0], "compile": seconds[1], "program": 0.5},
         best_round=2,
         metric=metric,
-        higher_is_better=metric == "accuracy",
+        role=ROLES.get(method, "cooperates"),
         device="cpu",
     )
 
 
 def together(baseline="local", **results):
-    held = {name.replace("_", "-"): runs for name, runs in results.items()}
-    names = list(next(iter(held.values()))[0].names)
-    return Comparison(held, {"names": names}, baseline, "")
+    by_label = {name.replace("_", "-"): runs for name, runs in results.items()}
+    names = list(next(iter(by_label.values()))[0].names)
+    return Comparison(by_label, {"names": names}, baseline, "")
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -70,11 +72,11 @@ def together(baseline="local", **results):
 
 def test_the_interval_of_a_case_done_by_hand():
     # 1, 2, 3: mean 2, standard deviation 1, error 1/sqrt(3); a table of Student's t says 4.303 for 2 degrees
-    found = paired_interval(np.array([1.0, 2.0, 3.0]))
-    assert found.mean == 2
-    assert found.error == pytest.approx(1 / np.sqrt(3))
-    assert found.high - 2 == pytest.approx(4.303 / np.sqrt(3), abs=3e-4)
-    assert found.low + found.high == pytest.approx(4)
+    interval = paired_interval(np.array([1.0, 2.0, 3.0]))
+    assert interval.mean == 2
+    assert interval.error == pytest.approx(1 / np.sqrt(3))
+    assert interval.high - 2 == pytest.approx(4.303 / np.sqrt(3), abs=3e-4)
+    assert interval.low + interval.high == pytest.approx(4)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(1, 20))
@@ -83,13 +85,13 @@ def test_the_interval_agrees_with_scipy_and_shares_the_risk(values, choices):
     if np.ptp(differences) < 1e-6:
         return
     expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval(1 - 0.05 / choices)
-    found = paired_interval(differences, choices=choices)
-    np.testing.assert_allclose([found.low, found.high], [expected.low, expected.high], rtol=1e-8, atol=1e-12)
+    interval = paired_interval(differences, choices=choices)
+    np.testing.assert_allclose([interval.low, interval.high], [expected.low, expected.high], rtol=1e-8, atol=1e-12)
 
 
 def test_one_client_says_nothing_about_others():
-    found = paired_interval(np.array([0.5]))
-    assert (found.low, found.high) == (-np.inf, np.inf)
+    interval = paired_interval(np.array([0.5]))
+    assert (interval.low, interval.high) == (-np.inf, np.inf)
 
 
 def test_the_verdict_rarely_sees_help_where_there_is_none():
@@ -97,7 +99,7 @@ def test_the_verdict_rarely_sees_help_where_there_is_none():
     draw, names = np.random.default_rng(0), [f"c{i}" for i in range(15)]
     trials = 2000
     claims = sum(
-        verdict({f"m{j}": draw.standard_normal(15) for j in range(5)}, names, "accuracy").startswith(
+        verdict({f"m{j}": draw.standard_normal(15) for j in range(5)}, names, SCORES["accuracy"]).startswith(
             "Cooperation helps"
         )
         for _ in range(trials)
@@ -152,7 +154,7 @@ NAMES = [f"c{i}" for i in range(10)]
     ],
 )
 def test_the_verdict_says_what_the_numbers_say(gains, parts):
-    sentence = verdict(gains, NAMES, "accuracy")
+    sentence = verdict(gains, NAMES, SCORES["accuracy"])
     for part in parts:
         assert part in sentence
     assert sentence.count(". ") == 0
@@ -160,8 +162,10 @@ def test_the_verdict_says_what_the_numbers_say(gains, parts):
 
 
 def test_the_verdict_of_one_client_and_of_a_regression():
-    assert "only one client" in verdict({"ditto": np.array([0.5])}, ["alone"], "accuracy")
-    assert "is +0.25 in rmse" in verdict({"ditto": np.full(10, 0.25) + np.linspace(-0.01, 0.01, 10)}, NAMES, "rmse")
+    assert "only one client" in verdict({"ditto": np.array([0.5])}, ["alone"], SCORES["accuracy"])
+    assert "is +0.25 in rmse" in verdict(
+        {"ditto": np.full(10, 0.25) + np.linspace(-0.01, 0.01, 10)}, NAMES, SCORES["rmse"]
+    )
 
 
 # -- the leaderboard ---------------------------------------------------------------------------------------------------
@@ -226,11 +230,27 @@ def test_without_training_alone_there_is_no_verdict():
     assert "training alone (local) is not among the methods" in comparison.verdict()
 
 
+def test_roles_decide_who_is_the_baseline_the_ceiling_and_the_best_method():
+    results = {
+        "local": [made_up("local", [0.5, 0.5])],
+        "local-exact": [made_up("local-exact", [0.9, 0.9])],
+        "fedavg": [made_up("fedavg", [0.6, 0.7])],
+        "pooled-exact": [made_up("pooled-exact", [1.0, 1.0])],
+    }
+    comparison = Comparison(results, {"names": ["c0", "c1"]}, baseline_of(results), "")
+    assert comparison.baseline == "local-exact"  # the stronger of the two
+    assert comparison.best() == "fedavg"  # though training alone has the higher score
+    assert [row["method"] for row in comparison.leaderboard() if row["ceiling"]] == ["pooled-exact"]
+    assert "with the best method, fedavg" in comparison.verdict()
+    only_alone = Comparison({"local": results["local"]}, {"names": ["c0", "c1"]}, "local", "")
+    assert only_alone.best() == "local"
+
+
 # -- who is compared, with which settings ------------------------------------------------------------------------------
 
 
 def test_settings_of_local_training_hold_for_every_method_and_tables_of_its_own_override_them():
-    lineup = Lineup.from_dict(
+    planned = ComparisonConfig.from_dict(
         {
             "method": {"name": "ditto", "lr": 0.3, "batch_size": 7, "tie": 0.9},
             "compare": {"methods": ["local", "ditto", "fedprox", "strong"], "seeds": 2},
@@ -241,16 +261,18 @@ def test_settings_of_local_training_hold_for_every_method_and_tables_of_its_own_
             },
         }
     )
-    held = {label: variant(lineup.experiment, entry_of((label, table))).method for label, table in lineup.methods}
-    assert [held[m].spec.lr for m in ("local", "ditto", "fedprox", "strong")] == [0.3, 0.3, 0.01, 0.3]
-    assert {part.spec.batch_size for part in held.values()} == {7}
-    assert (held["ditto"].spec.tie, held["strong"].spec.tie, held["fedprox"].spec.mu) == (0.9, 5.0, 0.5)
-    assert held["strong"].name == "ditto"
-    assert lineup.seeds == 2
+    parts = {
+        label: with_method(planned.experiment, choice_of((label, table))).method for label, table in planned.methods
+    }
+    assert [parts[m].spec.lr for m in ("local", "ditto", "fedprox", "strong")] == [0.3, 0.3, 0.01, 0.3]
+    assert {part.spec.batch_size for part in parts.values()} == {7}
+    assert (parts["ditto"].spec.tie, parts["strong"].spec.tie, parts["fedprox"].spec.mu) == (0.9, 5.0, 0.5)
+    assert parts["strong"].name == "ditto"
+    assert planned.seeds == 2
 
 
 def test_the_default_methods_are_those_of_the_first_page():
-    assert [label for label, _ in Lineup.from_dict({}).methods] == list(DEFAULT_METHODS)
+    assert [label for label, _ in ComparisonConfig.from_dict({}).methods] == list(DEFAULT_METHODS)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +291,7 @@ def test_the_default_methods_are_those_of_the_first_page():
 )
 def test_a_mistake_in_the_file_is_one_sentence(tables, sentence):
     with pytest.raises(CoterieError) as caught:
-        Lineup.from_dict(tables)
+        ComparisonConfig.from_dict(tables)
     assert sentence in str(caught.value)
 
 
@@ -286,7 +308,7 @@ def test_a_mistake_in_the_file_is_one_sentence(tables, sentence):
 )
 def test_mistakes_are_found_before_anything_runs(methods, options, sentence, tmp_path):
     with pytest.raises(CoterieError) as caught:
-        compare(Lineup.from_dict(TINY).experiment, methods, out=tmp_path / "out", **options)
+        compare(ComparisonConfig.from_dict(TINY).experiment, methods, out=tmp_path / "out", **options)
     assert sentence in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -305,8 +327,8 @@ def test_an_experiment_is_parsed_once_whatever_the_number_of_methods(monkeypatch
 
     counted(Experiment, "from_dict")
     counted(Part, "from_table")
-    lineup = Lineup.from_dict(FIRST)
-    jobs, _ = _jobs(lineup.experiment, [entry_of(method) for method in lineup.methods], 3, {})
+    planned = ComparisonConfig.from_dict(DEFAULT_TABLES)
+    jobs, _ = _jobs(planned.experiment, [choice_of(method) for method in planned.methods], 3, {})
     runs = [job.with_seed(seed).config for job in jobs.values() for seed in range(3)]
     assert len(jobs) == 7
     assert len({(config["method"]["name"], config["run"]["seed"]) for config in runs}) == 21
@@ -319,9 +341,9 @@ def test_an_experiment_is_parsed_once_whatever_the_number_of_methods(monkeypatch
 
 
 def run_tiny(out, events=None, **changes):
-    lineup = Lineup.from_dict(TINY | changes)
+    planned = ComparisonConfig.from_dict(TINY | changes)
     tell = None if events is None else lambda *event: events.append(event[:3])
-    return compare(lineup.experiment, lineup.methods, lineup.seeds, out=out, device="cpu", progress=tell)
+    return compare(planned.experiment, planned.methods, planned.seeds, out=out, device="cpu", progress=tell)
 
 
 @pytest.fixture(scope="module")
@@ -349,12 +371,12 @@ def test_every_method_and_seed_is_a_run_of_its_own(done):
     assert comparison.clients["names"] == [f"client-{i}" for i in range(6)]
 
 
-def test_a_shared_engine_gives_the_numbers_of_a_run_alone_and_compiles_once_a_method(done, tmp_path):
+def test_a_shared_engine_gives_the_numbers_of_a_run_alone_and_compiles_once_per_method(done, tmp_path):
     comparison, folder, _ = done
     for label in ("fedavg", "gossip-sgd"):
-        lineup = Lineup.from_dict(TINY)
-        entry = entry_of((label, dict(lineup.methods)[label]))
-        alone = variant(lineup.experiment, entry).replace({"run": {"seed": 1}})
+        planned = ComparisonConfig.from_dict(TINY)
+        entry = choice_of((label, dict(planned.methods)[label]))
+        alone = with_method(planned.experiment, entry).replace({"run": {"seed": 1}})
         execute(Job.of(alone), out=tmp_path / label, device="cpu")
         ours = (folder / label / "seed-1" / "metrics.jsonl").read_bytes()
         assert (tmp_path / label / "metrics.jsonl").read_bytes() == ours
@@ -402,7 +424,7 @@ def test_what_was_compared_can_be_read_back(done, tmp_path):
         comparison.clients,
     )
     runs = Comparison.read([folder / "local" / "seed-0", folder / "local" / "seed-1", folder / "fedavg" / "seed-0"])
-    assert {label: len(held) for label, held in runs.results.items()} == {"local": 2, "fedavg": 1}
+    assert {label: len(seeds) for label, seeds in runs.results.items()} == {"local": 2, "fedavg": 1}
     with pytest.raises(CoterieError, match="given twice"):
         Comparison.read([folder, folder / "local" / "seed-0"])
     with pytest.raises(CoterieError, match=r"is not the folder of a run"):
@@ -413,7 +435,7 @@ def test_what_was_compared_can_be_read_back(done, tmp_path):
 
 def test_the_same_method_with_other_settings_gets_a_label_that_says_which(done, tmp_path):
     _, folder, _ = done
-    other = Lineup.from_dict(TINY).experiment.replace({"method": {"name": "fedavg", "lr": 0.5}})
+    other = ComparisonConfig.from_dict(TINY).experiment.replace({"method": {"name": "fedavg", "lr": 0.5}})
     execute(Job.of(other), out=tmp_path / "run", device="cpu")
     labels = list(Comparison.read([folder, tmp_path / "run"]).results)
     assert labels == ["local", "fedavg (lr=0.2)", "fedavg (lr=0.5)", "gossip-sgd", "pooled"]
@@ -421,7 +443,7 @@ def test_the_same_method_with_other_settings_gets_a_label_that_says_which(done, 
 
 def test_other_clients_cannot_be_compared(done, tmp_path):
     _, folder, _ = done
-    other = Lineup.from_dict(TINY | {"partition": {"clients": 6, "seed": 1}})
+    other = ComparisonConfig.from_dict(TINY | {"partition": {"clients": 6, "seed": 1}})
     execute(Job.of(other.experiment), out=tmp_path / "run", device="cpu")
     with pytest.raises(CoterieError, match=r"has other clients than .*: partition.seed is 1 there and 0 here"):
         Comparison.read([folder, tmp_path / "run"])
@@ -454,8 +476,8 @@ def test_a_regression_in_double_precision_is_compared():
         "run": {"rounds": 2, "precision": "float64"},
         "compare": {"methods": ["local", "fedavg"]},
     }
-    lineup = Lineup.from_dict(tables)
-    comparison = compare(lineup.experiment, lineup.methods, device="cpu")
+    planned = ComparisonConfig.from_dict(tables)
+    comparison = compare(planned.experiment, planned.methods, device="cpu")
     assert (comparison.metric, comparison.higher_is_better) == ("rmse", False)
     assert comparison.results["local"][0].model(0).variables.params.weight.dtype == np.float64
     gains = comparison.scores("local") - comparison.scores("fedavg")
@@ -475,7 +497,7 @@ def test_the_report_is_written_from_a_comparison_or_its_folder(done, tmp_path):
 @given(st.integers(1, 500), st.floats(1e-4, 1), st.integers(1, 9), st.floats(0, 2))
 def test_the_command_names_everything_that_was_changed(rounds, lr, seeds, tie):
     # Reading the command's own words back must lead to the same experiments; running it is tested in test_cli.
-    lineup = Lineup.from_dict(
+    planned = ComparisonConfig.from_dict(
         {
             "run": {"rounds": rounds},
             "method": {"lr": lr},
@@ -484,12 +506,12 @@ def test_the_command_names_everything_that_was_changed(rounds, lr, seeds, tie):
             "methods": {"ditto": {"tie": tie}, "mild": {"name": "ditto", "tie": 0.01}},
         }
     )
-    entries = [entry_of(method) for method in lineup.methods]
-    words = shlex.split(repeat_command(lineup.experiment, entries, lineup.seeds))
+    entries = [choice_of(method) for method in planned.methods]
+    words = shlex.split(repeat_command(planned.experiment, entries, planned.seeds))
     flags = dict(zip(words[2:6:2], words[3:6:2], strict=True))
     asked = {"compare": {"methods": flags["--methods"].split(","), "seeds": int(flags["--seeds"])}}
-    again = Lineup.from_dict(_changed({}, asked, words[7::2]))
+    again = ComparisonConfig.from_dict(_changed({}, asked, words[7::2]))
     assert words[6::2] == ["--set"] * len(words[7::2])
-    for first, second in zip(lineup.methods, again.methods, strict=True):
-        assert variant(lineup.experiment, entry_of(first)) == variant(again.experiment, entry_of(second))
+    for first, second in zip(planned.methods, again.methods, strict=True):
+        assert with_method(planned.experiment, choice_of(first)) == with_method(again.experiment, choice_of(second))
     assert again.seeds == seeds

@@ -6,26 +6,26 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli import app, training
-from coterie.comparison.lineup import entry_of, variant
+from coterie.comparison.config import choice_of, with_method
 from coterie.comparison.repeat import repeat_command
 
 
 @pytest.fixture
 def understood(monkeypatch):
     """Return a function from words of the command line to what `compare` would run."""
-    found = []
-    monkeypatch.setattr(training, "run_comparison", lambda lineup, *rest: found.append(lineup))
+    configs = []
+    monkeypatch.setattr(training, "run_comparison", lambda planned, *rest: configs.append(planned))
 
     def read(words):
         result = CliRunner().invoke(app, ["compare", *words])
         assert result.exit_code == 0, result.output
-        return found[-1]
+        return configs[-1]
 
     return read
 
 
-def experiments(lineup):
-    return [variant(lineup.experiment, entry_of(method)) for method in lineup.methods]
+def experiments(planned):
+    return [with_method(planned.experiment, choice_of(method)) for method in planned.methods]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def experiments(lineup):
 )
 def test_the_command_is_understood_as_what_was_asked(understood, asked):
     first = understood(shlex.split(asked))
-    words = shlex.split(repeat_command(first.experiment, [entry_of(m) for m in first.methods], first.seeds))
+    words = shlex.split(repeat_command(first.experiment, [choice_of(m) for m in first.methods], first.seeds))
     assert words[:2] == ["coterie", "compare"]
     again = understood(words[2:])
     assert experiments(again) == experiments(first)

@@ -1,6 +1,8 @@
 """What a run gives back: metrics, models, graph; and that it is the same in memory, in a folder and read from there."""
 
+import json
 import os
+import shutil
 
 import equinox as eqx
 import jax
@@ -113,6 +115,7 @@ def records(folder):
 def assert_same_result(left, right):
     assert left.rows == right.rows
     assert (left.names, left.best_round, left.metric) == (right.names, right.best_round, right.metric)
+    assert left.role == right.role
     assert left.ledger.edges().equals(right.ledger.edges())
     np.testing.assert_array_equal(left.weights(), right.weights())
     for name in left.names:
@@ -120,6 +123,21 @@ def assert_same_result(left, right):
         assert jax.tree.structure(a) == jax.tree.structure(b)
         assert all((u == v).all() for u, v in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
         np.testing.assert_array_equal(left.model(name)(FIVE.test.x[0]), right.model(name)(FIVE.test.x[0]))
+
+
+@pytest.mark.parametrize(("name", "role"), [("local-exact", "alone"), ("pooled", "ceiling"), ("mine.py:Mine", "alone")])
+def test_a_folder_says_the_role_of_its_method_and_an_earlier_one_by_its_name(whole, tmp_path, name, role):
+    folder = tmp_path / "run"
+    shutil.copytree(whole.folder, folder)
+    config = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(config.replace('name = "gossip-sgd"', f'name = "{name}"'))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["role"] == whole.role == "cooperates"
+    (folder / "summary.json").write_text(json.dumps(summary | {"role": role}))
+    assert ct.Result.read(folder).role == role  # no method is imported: there is no mine.py
+    del summary["role"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert ct.Result.read(folder).role == (role if ".py" not in name else "cooperates")
 
 
 def test_memory_and_folder_agree_and_a_complete_one_is_only_read(job, gossip, whole, tmp_path):

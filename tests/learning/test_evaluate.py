@@ -128,7 +128,7 @@ def test_regression_reports_the_root_of_the_mean_squared_error(x64):
     np.testing.assert_allclose(metrics["test"].own_score, metrics["test"].score)
     np.testing.assert_allclose(metrics["test"].loss, [5 / 6, 12.5], rtol=1e-12)
     task = Task.of(federation, Weights(jnp.eye(2)))
-    assert (task.metric, task.higher_is_better) == ("rmse", False)
+    assert (task.metric, task.score.higher_is_better) == ("rmse", False)
 
 
 def test_the_accuracy_of_a_text_is_the_share_of_its_characters():

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import coterie as ct
 from coterie.cli import app
 from coterie.cli.training import _for_one_run
-from coterie.comparison.lineup import Lineup
+from coterie.comparison.config import ComparisonConfig
 from coterie.data.dirichlet import Dominant
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
@@ -35,7 +35,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_examples_run(file, personal, device):
     """Personal layers differ between clients, the rest is exchanged; the file is an experiment and a comparison."""
     tables = read_toml(EXAMPLES / f"{file}.toml")
-    chosen = {label: table.get("personal") for label, table in Lineup.from_dict(tables).methods}
+    chosen = {label: table.get("personal") for label, table in ComparisonConfig.from_dict(tables).methods}
     assert chosen["spdb"] == chosen["fedper"] == chosen["fedrep"] == [personal]
     assert chosen["spd"] is chosen["gossip-sgd"] is None
     tables = _for_one_run(tables) | {"run": {"rounds": 40, "evaluate_every": 40}}
@@ -127,9 +127,9 @@ def test_reproduce_lays_out_figure_1():
         "name": "dominant", "clients": 10, "share": 0.95, "validation": 0.0, "samples": 128, "test_labels": "all"
     }  # fmt: skip
     assert tables["method"] == {"lr": 0.02, "batch_size": 16, "steps": 1}
-    lineup = Lineup.from_dict(tables)
-    assert [label for label, _ in lineup.methods] == list(spdb.METHODS)
-    assert lineup.experiment.graph.common.weights == "laplacian"
+    planned = ComparisonConfig.from_dict(tables)
+    assert [label for label, _ in planned.methods] == list(spdb.METHODS)
+    assert planned.experiment.graph.common.weights == "laplacian"
     assert "500 iterations" in plan.note
     for wrong in ({"dataset": "cifar10"}, {"setting": "many"}, {"test": "none"}):
         with pytest.raises(CoterieError, match=f"{next(iter(wrong))} must be one of"):
@@ -146,7 +146,8 @@ def test_reproduce_runs_on_sequences_of_the_users_own(tmp_path):
     outcome = CliRunner().invoke(app, command)
     assert outcome.exit_code == 0, outcome.output
     assert "personal input layers on a ring" in outcome.output
-    federation = load_federation(Lineup.from_dict(spdb.speech(tmp_path / "speech.npz").tables).experiment)
+    tables = spdb.reproduction(speech=tmp_path / "speech.npz").tables
+    federation = load_federation(ComparisonConfig.from_dict(tables).experiment)
     assert federation.sample_shape == (7, 3)
     saved = [load_file(file) for file in sorted((tmp_path / "out" / "spdb" / "seed-0" / "models").iterdir())]
     assert len(saved) == 5
@@ -159,8 +160,8 @@ def test_reproduce_runs_on_sequences_of_the_users_own(tmp_path):
 def test_on_mnist_with_few_samples_personal_layers_beat_shared_models(device):
     """The setting of Figure 1 at a tenth of its length: in every seed, on test sets like the training sets."""
     methods = ("spdb", "gossip-sgd", "d2", "gnsd")
-    lineup = Lineup.from_dict(spdb.reproduction(methods=methods, rounds=1000).tables)
-    results = ct.compare(lineup.experiment, lineup.methods, 2, device=device).results
+    planned = ComparisonConfig.from_dict(spdb.reproduction(methods=methods, rounds=1000).tables)
+    results = ct.compare(planned.experiment, planned.methods, 2, device=device).results
     score = {label: np.array([run.final["test_score"].mean() for run in runs]) for label, runs in results.items()}
     for rival in methods[1:]:
         assert (score["spdb"] > score[rival] + 0.02).all()

@@ -40,19 +40,19 @@ def test_each_client_is_drawn_from_worst_to_best_with_its_gain(tmp_path, kind):
     comparison = make_comparison(make_clients(kind=kind))
     data = Page(write_and_read(comparison, tmp_path)).data
     assert data["higher_is_better"] == (kind == "classification")
-    found = data["per_client"]["fedavg"]
+    drawn = data["per_client"]["fedavg"]
     scores, alone = comparison.scores("fedavg"), comparison.scores("local")
     better = scores - alone if kind == "classification" else alone - scores
-    assert sorted(found["ids"]) == list(range(12))
-    worst_first = found["score"] if kind == "classification" else [-score for score in found["score"]]
+    assert sorted(drawn["ids"]) == list(range(12))
+    worst_first = drawn["score"] if kind == "classification" else [-score for score in drawn["score"]]
     assert worst_first == sorted(worst_first)
-    np.testing.assert_allclose(found["score"], scores[found["ids"]], rtol=1e-5)
-    np.testing.assert_allclose(found["alone"], alone[found["ids"]], rtol=1e-5)
-    np.testing.assert_allclose(found["gain"], better[found["ids"]], rtol=1e-4, atol=1e-8)
-    assert found["gaining"] == (better > 0).sum()
-    assert found["losing"] == (better < 0).sum()
+    np.testing.assert_allclose(drawn["score"], scores[drawn["ids"]], rtol=1e-5)
+    np.testing.assert_allclose(drawn["alone"], alone[drawn["ids"]], rtol=1e-5)
+    np.testing.assert_allclose(drawn["gain"], better[drawn["ids"]], rtol=1e-4, atol=1e-8)
+    assert drawn["gaining"] == (better > 0).sum()
+    assert drawn["losing"] == (better < 0).sum()
     assert data["per_client"]["local"]["gain"] is None
-    assert found["note"] == ""
+    assert drawn["note"] == ""
 
 
 def test_the_ten_worst_clients_of_the_best_method_are_named(tmp_path):
@@ -69,24 +69,24 @@ def test_the_ten_worst_clients_of_the_best_method_are_named(tmp_path):
         assert cells[1] == f"{100 * scores[i]:.1f} %"
         assert cells[2] == f"{100 * comparison.scores('local')[i]:.1f} %"
         assert cells[4] == str(sum(clients["label_counts"][i]))
-        held = {int(label): int(n) for label, n in re.findall(r"(\d+) \((\d+)\)", cells[5])}
-        assert held == {label: n for label, n in enumerate(clients["label_counts"][i]) if n}
+        labels = {int(label): int(n) for label, n in re.findall(r"(\d+) \((\d+)\)", cells[5])}
+        assert labels == {label: n for label, n in enumerate(clients["label_counts"][i]) if n}
 
 
 def test_heat_maps_are_the_weights_of_the_result_in_group_order(tmp_path):
     groups = [2, 0, 1, 0, 2, 1, 0, 1, 2, 0, 1, 2]
     comparison = make_comparison(make_clients(groups=groups))
-    (found,) = Page(write_and_read(comparison, tmp_path)).data["weights"]
-    assert found["method"] == "gossip-sgd"
-    assert found["rounds"] == [5, 10, 15, 20]
-    order = [int(name.removeprefix("client-")) for name in found["labels"]]
+    (heat_map,) = Page(write_and_read(comparison, tmp_path)).data["weights"]
+    assert heat_map["method"] == "gossip-sgd"
+    assert heat_map["rounds"] == [5, 10, 15, 20]
+    order = [int(name.removeprefix("client-")) for name in heat_map["labels"]]
     assert [groups[i] for i in order] == sorted(groups)
-    assert found["borders"] == [3.5, 7.5]
-    for at, number in enumerate(found["rounds"]):
+    assert heat_map["borders"] == [3.5, 7.5]
+    for at, number in enumerate(heat_map["rounds"]):
         weights = comparison.results["gossip-sgd"][0].weights(number)[np.ix_(order, order)]
-        np.testing.assert_allclose(found["own"][at], np.diag(weights), rtol=1e-5)
+        np.testing.assert_allclose(heat_map["own"][at], np.diag(weights), rtol=1e-5)
         np.fill_diagonal(weights, 0)
-        np.testing.assert_allclose(unpack(found, at), weights, atol=1e-5)
+        np.testing.assert_allclose(unpack(heat_map, at), weights, atol=1e-5)
 
 
 def test_at_most_twelve_heat_maps_and_one_where_nothing_changes():
@@ -107,8 +107,8 @@ def test_beyond_200_clients_weights_are_grouped(known):
     groups = [i % 3 for i in range(count)] if known else None
     clients = make_clients(count, groups=groups)
     result = make_result(clients, "gossip-sgd", graphs={7: make_graph(count)})
-    (found,) = weight_maps({"gossip-sgd": result}, clients)
-    assert "240 clients are grouped" in found["note"]
+    (heat_map,) = weight_maps({"gossip-sgd": result}, clients)
+    assert "240 clients are grouped" in heat_map["note"]
     dense = result.weights(7)
     own = np.diag(dense).copy()
     np.fill_diagonal(dense, 0)
@@ -116,20 +116,20 @@ def test_beyond_200_clients_weights_are_grouped(known):
         members = [[i for i in range(count) if i % 3 == g] for g in range(3)]
     else:
         members = [list(part) for part in np.split(client_order(clients), np.ceil(np.arange(1, 100) * 2.4).astype(int))]
-    assert len(found["labels"]) == len(members)
+    assert len(heat_map["labels"]) == len(members)
     expected = np.array([[dense[np.ix_(a, b)].sum(1).mean() for b in members] for a in members])
-    np.testing.assert_allclose(unpack(found, 0), expected, atol=1e-5)
-    np.testing.assert_allclose(found["own"][0], [own[a].mean() for a in members])
+    np.testing.assert_allclose(unpack(heat_map, 0), expected, atol=1e-5)
+    np.testing.assert_allclose(heat_map["own"][0], [own[a].mean() for a in members])
 
 
 def test_group_weights_by_hand():
     # 0 hears 1 with 0.25 and 2 with 0.5; 1 hears 0 with 0.5, its second slot is absent; 2 hears nobody.
-    held = {
+    graph = {
         "neighbours": np.array([[1, 2], [0, 0], [2, 2]]),
         "present": np.array([[1, 1], [1, 0], [0, 0]], bool),
         "weights": np.array([[0.25, 0.5], [0.5, 0.9], [0.9, 0.9]]),
     }
-    table, own = group_weights(held, np.array([0, 0, 1]), 2)
+    table, own = group_weights(graph, np.array([0, 0, 1]), 2)
     np.testing.assert_allclose(table, [[(0.25 + 0.5) / 2, 0.5 / 2], [0, 0]])
     np.testing.assert_allclose(own, [(0.25 + 0.5) / 2, 1])
 
@@ -173,17 +173,17 @@ def test_many_clients_stay_small_and_it_says_what_is_left_out(tmp_path, count):
     comparison = make_comparison(clients, methods, seeds=1, rounds=(5, 10))
     if count == 5_000:
         ring = (np.arange(count)[:, None] + np.array([1, 2, 5])) % count
-        held = {"neighbours": ring, "present": np.ones_like(ring, bool), "weights": np.full(ring.shape, 0.2)}
-        comparison.results["gossip"][0].graphs = dict.fromkeys(range(20), held)
+        graph = {"neighbours": ring, "present": np.ones_like(ring, bool), "weights": np.full(ring.shape, 0.2)}
+        comparison.results["gossip"][0].graphs = dict.fromkeys(range(20), graph)
     text = write_and_read(comparison, tmp_path)
     data = Page(text).data
-    found = data["per_client"]["fedavg"]
-    assert len(found["ids"]) == 500
-    assert found["note"] == f"500 of {count:,} clients are drawn, evenly spaced in order of score."
+    drawn = data["per_client"]["fedavg"]
+    assert len(drawn["ids"]) == 500
+    assert drawn["note"] == f"500 of {count:,} clients are drawn, evenly spaced in order of score."
     scores = np.sort(comparison.scores("fedavg"))
-    assert found["score"][0] == pytest.approx(scores[0], rel=1e-5)
-    assert found["score"][-1] == pytest.approx(scores[-1], rel=1e-5)
-    assert found["gaining"] == (comparison.gains("fedavg") > 0).sum()
+    assert drawn["score"][0] == pytest.approx(scores[0], rel=1e-5)
+    assert drawn["score"][-1] == pytest.approx(scores[-1], rel=1e-5)
+    assert drawn["gaining"] == (comparison.gains("fedavg") > 0).sum()
     assert len(data["partition"]["ids"]) == 200
     assert f"200 of {count:,} clients are drawn" in text
     assert ("are not recorded" in text) == (count > 5_000)

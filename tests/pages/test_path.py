@@ -61,26 +61,26 @@ def test_what_is_drawn_and_said(known, tmp_path):
     text = write_and_read(comparison, tmp_path)
     assert "<h2>Clusters along the path</h2>" in text
     assert 'href="#path"' in text
-    (found,) = Page(text).data["paths"]
-    assert found["method"] == "network-lasso"
-    assert found["lam"] == [4, 2, 1]
-    assert found["rounds"] == [10, 20, 30]
-    assert found["clusters"] == [1, 2, 3]
-    assert found["validation"] == [0.5, 0.75, 0.6]
-    assert found["kept"] == 2
-    assert found["together"] == [[4] * 4, [2] * 4, [1, 1, 2, 2]]
-    np.testing.assert_allclose(found["place"], places(NESTED)[1])
-    words = "lam = 1 is best on validation data: 3 clusters, the largest of 2 clients, 2 of a single one."
-    assert found["reading"].startswith(words)
+    (drawn,) = Page(text).data["paths"]
+    assert drawn["method"] == "network-lasso"
+    assert drawn["lam"] == [4, 2, 1]
+    assert drawn["rounds"] == [10, 20, 30]
+    assert drawn["clusters"] == [1, 2, 3]
+    assert drawn["validation"] == [0.5, 0.75, 0.6]
+    assert drawn["kept"] == 2
+    assert drawn["together"] == [[4] * 4, [2] * 4, [1, 1, 2, 2]]
+    np.testing.assert_allclose(drawn["place"], places(NESTED)[1])
+    words = "lam = 1 is best on validation data: 3 clusters, the largest of 2 clients, 2 with a single client."
+    assert drawn["reading"].startswith(words)
     if known:
-        assert found["color"] == [0, 0, 1, 1]
-        assert found["legend"] == ["group x", "group y"]
-        assert "With lam = 2 the clusters are exactly the 2 known groups." in found["reading"]
+        assert drawn["color"] == [0, 0, 1, 1]
+        assert drawn["legend"] == ["group x", "group y"]
+        assert "With lam = 2 the clusters are exactly the 2 known groups." in drawn["reading"]
     else:  # the nearest step with more than one cluster of several clients
-        assert found["color"] == [0, 0, 1, 1]
-        assert found["legend"] == []
-        assert "Colours are the clusters with lam = 2" in found["note"]
-        assert "known groups" not in found["reading"]
+        assert drawn["color"] == [0, 0, 1, 1]
+        assert drawn["legend"] == []
+        assert "Colours are the clusters with lam = 2" in drawn["note"]
+        assert "known groups" not in drawn["reading"]
 
 
 def said(labels, groups=None, kept=0, clients=None):
@@ -116,13 +116,13 @@ def test_many_clients_are_sampled_and_many_groups_share_colours():
             "present": np.ones((1000, 2), bool),
             "weights": np.broadcast_to(weights, (1000, 2)),
         }
-    (found,) = cluster_paths({"network-lasso": result}, clients)
+    (drawn,) = cluster_paths({"network-lasso": result}, clients)
     np.testing.assert_array_equal(np.stack(result.path()["labels"]), labels)
-    assert len(found["names"]) == found["place"].shape[1] == 200
-    assert "200 of 1,000 clients are drawn" in found["note"]
-    assert set(found["color"]) == set(range(COLORS))
-    assert found["legend"] == []
-    assert found["total"] == 1000
+    assert len(drawn["names"]) == drawn["place"].shape[1] == 200
+    assert "200 of 1,000 clients are drawn" in drawn["note"]
+    assert set(drawn["color"]) == set(range(COLORS))
+    assert drawn["legend"] == []
+    assert drawn["total"] == 1000
 
 
 def test_runs_without_a_path_have_no_such_section(tmp_path):

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
+from coterie.learning.score import SCORES
 from coterie.pages import write_report
-from coterie.pages.page import embedded_json
+from coterie.pages.html import embedded_json
 from coterie.pages.words import bytes_text, gain_text, label_text, score_text, seconds_text
 from support.report_cases import EVIL, Page, make_clients, make_comparison, write_and_read
 
@@ -31,7 +32,7 @@ def test_sections_stand_in_order(tmp_path):
     assert places == sorted(places)
     spoken = re.sub("<[^>]*>", "", re.search('<p class="verdict">(.*?)</p>', body).group(1))
     assert unescape(spoken) == comparison.verdict()
-    assert "The hub is priced as one model up and one down per participating client." in body
+    assert "A round with the hub costs one model up and one down per participating client." in body
     assert "coterie compare --methods &#x27;a &amp; b&#x27;" in body
     assert "cpu (a test)" in body
 
@@ -68,7 +69,7 @@ def test_a_single_run_without_training_alone(tmp_path):
     assert page.data["baseline"] is None
     assert page.data["per_client"]["gossip-sgd"]["gain"] is None
     assert "How gossip-sgd serves 12 clients" in text
-    assert "is not part of this, so nobody's gain is known" in text
+    assert "was not run, so gains are not known" in text
     assert page.tables[0][0] == [
         "method", "mean accuracy", "std over clients", "worst client", "bytes per client", "seconds",
     ]  # fmt: skip
@@ -161,18 +162,15 @@ def test_numbers_as_words():
         "2 min",
         "2 h 01 min",
     ]
-    assert [score_text(0.8766, "accuracy"), score_text(0.87654, "rmse"), score_text(None, "rmse")] == [
-        "87.7 %",
-        "0.8765",
-        "–",
-    ]
-    assert [gain_text(v, "accuracy") for v in (0.0123, -0.0123, 0.0, -0.0001, 0.0001)] == [
+    values = ((0.8766, "accuracy"), (0.87654, "rmse"), (0.87654, "auroc"), (None, "rmse"))
+    assert [score_text(value, SCORES[name]) for value, name in values] == ["87.7 %", "0.8765", "0.8765", "–"]
+    assert [gain_text(v, SCORES["accuracy"]) for v in (0.0123, -0.0123, 0.0, -0.0001, 0.0001)] == [
         "+1.2",
         "−1.2",
         "0.0",
         "0.0",
         "0.0",
     ]
-    assert [gain_text(v, "rmse") for v in (0.12345, -2.0, 0.0)] == ["+0.123", "−2", "0"]
+    assert [gain_text(v, SCORES["rmse"]) for v in (0.12345, -2.0, 0.0)] == ["+0.123", "−2", "0"]
     assert label_text([0, 3, 9, 1]) == "2 (9), 1 (3), 3 (1)"
     assert label_text([2, 2, 2], most=2) == "0 (2), 1 (2) and 1 more"

@@ -10,7 +10,7 @@ import pytest
 import coterie
 from coterie import registry
 from coterie.codecs.frame import HEADER
-from coterie.comparison.lineup import Lineup, entry_of, variant
+from coterie.comparison.config import ComparisonConfig, choice_of, with_method
 from coterie.comparison.repeat import repeat_command
 from coterie.consensus.pushsum import push_step, start
 from coterie.errors import CoterieError, CoterieWarning
@@ -194,18 +194,18 @@ def test_methods_of_a_comparison_have_codecs_of_their_own(tmp_path):
         "compare": {"methods": ["fedavg", "fedavg-small"]},
         "methods": {"fedavg-small": {"name": "fedavg", "codec": {"name": "qsgd", "bits": 2}}},
     }
-    lineup = Lineup.from_dict(tables)
-    entries = [entry_of(method) for method in lineup.methods]
-    codecs = [variant(lineup.experiment, entry).codec for entry in entries]
+    planned = ComparisonConfig.from_dict(tables)
+    entries = [choice_of(method) for method in planned.methods]
+    codecs = [with_method(planned.experiment, entry).codec for entry in entries]
     assert [codec.name for codec in codecs] == ["none", "qsgd"]
     assert codecs[1].spec.bits == 2
-    command = repeat_command(lineup.experiment, entries, 1)
+    command = repeat_command(planned.experiment, entries, 1)
     assert 'methods.fedavg-small.codec={ name = "qsgd", bits = 2 }' in command
-    found = coterie.compare(lineup.experiment, lineup.methods, out=tmp_path / "both")
+    found = coterie.compare(planned.experiment, planned.methods, out=tmp_path / "both")
     sent = {label: runs[0].ledger.totals()["sent"].sum() for label, runs in found.results.items()}
     assert sent["fedavg-small"] < sent["fedavg"]
-    again = Lineup.from_dict(coterie.comparison.lineup.ComparisonFolder(tmp_path / "both").read())
-    assert variant(again.experiment, entry_of(again.methods[1])).codec == codecs[1]
+    again = ComparisonConfig.from_dict(coterie.comparison.folder.ComparisonFolder(tmp_path / "both").read())
+    assert with_method(again.experiment, choice_of(again.methods[1])).codec == codecs[1]
 
 
 def test_solved_methods_say_that_a_codec_changes_nothing_for_them():

@@ -35,22 +35,24 @@ def school_rows(kind="regression", seed=0):
 
 def test_a_fifth_of_every_group_is_held_out_and_small_groups_are_trained_on_only():
     group = np.random.default_rng(1).permutation(np.repeat([7, 3, 9, 4], [4, 5, 14, 20]))
-    held = hold_out(group, np.random.default_rng(0))
-    assert {label: int(held[group == label].sum()) for label in (7, 3, 9, 4)} == {7: 0, 3: 1, 9: 2, 4: 4}
-    assert (held != hold_out(group, np.random.default_rng(1))).any()
+    test_rows = hold_out(group, np.random.default_rng(0))
+    assert {label: int(test_rows[group == label].sum()) for label in (7, 3, 9, 4)} == {7: 0, 3: 1, 9: 2, 4: 4}
+    assert (test_rows != hold_out(group, np.random.default_rng(1))).any()
 
 
 def test_errors_of_a_study_are_those_of_an_independent_computation():
     rows = school_rows()
     outcome = run_study("", seeds=1, rows=rows, kind="regression")
-    held = hold_out(rows.group, np.random.default_rng(0))
-    x = np.column_stack([np.ones(len(held)), rows.features])
-    everybody = np.linalg.lstsq(x[~held], rows.target[~held], rcond=None)[0]  # units do not matter to least squares
+    test_rows = hold_out(rows.group, np.random.default_rng(0))
+    x = np.column_stack([np.ones(len(test_rows)), rows.features])
+    everybody = np.linalg.lstsq(x[~test_rows], rows.target[~test_rows], rcond=None)[
+        0
+    ]  # units do not matter to least squares
     for method, coefficients in (("single model", None), ("locally trained", rows.group)):
-        found = {row["group"]: row["error"] for row in outcome.groups if row["method"] == method}
-        assert set(found) == set(range(23))
-        for label, error in found.items():
-            train, test = (rows.group == label) & ~held, (rows.group == label) & held
+        errors = {row["group"]: row["error"] for row in outcome.groups if row["method"] == method}
+        assert set(errors) == set(range(23))
+        for label, error in errors.items():
+            train, test = (rows.group == label) & ~test_rows, (rows.group == label) & test_rows
             beta = everybody
             if coefficients is not None:
                 beta = np.linalg.lstsq(x[train], rows.target[train], rcond=None)[0]
@@ -73,12 +75,12 @@ def test_two_classes_are_scored_by_log_loss_and_auc():
 
     rows = school_rows("classification")
     outcome = run_study("", seeds=1, rows=rows, kind="classification")
-    held = hold_out(rows.group, np.random.default_rng(0))
-    model = PooledLogisticRegression().fit(rows.features[~held], rows.target[~held])
-    probability = model.predict_proba(rows.features[held])[:, 1]
-    found = next(row for row in outcome.overall if row["method"] == "single model")
-    assert found["log_loss"] == pytest.approx(log_loss(rows.target[held], probability), rel=1e-6)
-    assert found["auc"] == pytest.approx(roc_auc_score(rows.target[held], probability))
+    test_rows = hold_out(rows.group, np.random.default_rng(0))
+    model = PooledLogisticRegression().fit(rows.features[~test_rows], rows.target[~test_rows])
+    probability = model.predict_proba(rows.features[test_rows])[:, 1]
+    scores = next(row for row in outcome.overall if row["method"] == "single model")
+    assert scores["log_loss"] == pytest.approx(log_loss(rows.target[test_rows], probability), rel=1e-6)
+    assert scores["auc"] == pytest.approx(roc_auc_score(rows.target[test_rows], probability))
     assert {row["method"] for row in outcome.overall} == set(METHODS)
 
 
@@ -86,8 +88,8 @@ def test_table_1_at_a_small_size():
     rows = table1(seeds=2, sizes=(3, 30), clusters=6, clients=6, dimension=4)
     summary = {(row["m"], row["method"]): row for row in summarise_table1(rows)}
     for m in (3, 30):
-        held = [row["mean"] for row in rows if row["m"] == m and row["method"] == "ours"]
-        assert summary[m, "ours"]["mean"] == pytest.approx(np.mean(held))
+        means = [row["mean"] for row in rows if row["m"] == m and row["method"] == "ours"]
+        assert summary[m, "ours"]["mean"] == pytest.approx(np.mean(means))
         assert summary[m, "ours"]["mean"] < summary[m, "locally trained"]["mean"] < summary[m, "single model"]["mean"]
     # With 30 samples least squares has E|error|^2 = 4 / (30 - 4 - 1): close to its mean over 72 clients.
     assert summary[30, "locally trained"]["mean"] == pytest.approx(np.sqrt(4 / 25), rel=0.15)
@@ -160,10 +162,10 @@ def test_areas_are_rows_with_the_same_census_values_in_bands_of_equal_size(tmp_p
     [(Chem97, 31022, 2410, 131), (MathAchieve, 7185, 160, 2), (InstEval, 73421, 1128, 14), (Donors, 34045, 2976, 5)],
 )
 def test_the_studies_have_the_known_sizes(study, rows, groups, districts):
-    held = study().rows()
-    assert len(held.features) == len(held.target) == rows
-    assert len(np.unique(held.group)) == groups
-    assert len(np.unique(held.district)) == districts
+    table = study().rows()
+    assert len(table.features) == len(table.target) == rows
+    assert len(np.unique(table.group)) == groups
+    assert len(np.unique(table.district)) == districts
     assert len(study().load().group) == groups
 
 
@@ -176,6 +178,6 @@ def test_borrowing_strength_beats_alone_and_one_for_all(name):
 
 @real
 def test_schools_are_clients_in_known_groups():
-    held = coterie.load("math-achieve")
-    assert len(held) == 160
-    assert np.bincount(held.groups).tolist() == [70, 90]
+    federation = coterie.load("math-achieve")
+    assert len(federation) == 160
+    assert np.bincount(federation.groups).tolist() == [70, 90]

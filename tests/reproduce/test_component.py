@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 import coterie
 from coterie.cli import app
-from coterie.comparison.lineup import Lineup
+from coterie.comparison.config import ComparisonConfig
 from coterie.errors import CoterieError
 from coterie.learning.task import Task
 from coterie.methods import FedAvg
-from coterie.reproduce import component
+from coterie.reproduce.component import layout as component
 from coterie.reproduce.component.elements import Update, elements, example, updates
 from coterie.reproduce.component.frontier import (
     Curve,
@@ -62,16 +62,16 @@ def test_the_cheaper_of_two_equal_scores_is_taken():
 
 
 def test_codecs_are_judged_by_what_uncompressed_training_has():
-    found = judge_codecs([NONE, COARSE, FINE])
-    assert found["target"] == pytest.approx(0.795)  # half a point below 0.8
-    reach = found["reach"]["few"]
+    figures = judge_codecs([NONE, COARSE, FINE])
+    assert figures["target"] == pytest.approx(0.795)  # half a point below 0.8
+    reach = figures["reach"]["few"]
     assert (reach["label"], reach["round"]) == ("fine", 3)
     assert reach["fewer"] == pytest.approx(300 / 240)
     assert reach["fewer_bare"] == pytest.approx((300 - 3 * 48) / (240 - 3 * 48))
     assert reach["gap"] == pytest.approx(0.69 - 0.7)
-    assert found["end"]["few"]["label"] == "fine"  # coarse costs less, and is not good enough
-    assert [row["label"] for row in found["settings"]] == ["none", "coarse", "fine"]
-    by_share = {row["share"]: row for row in found["equal"]}
+    assert figures["end"]["few"]["label"] == "fine"  # coarse costs less, and is not good enough
+    assert [row["label"] for row in figures["settings"]] == ["none", "coarse", "fine"]
+    by_share = {row["share"]: row for row in figures["equal"]}
     assert by_share[1 / 4]["winner"] == "few"  # 75 bytes: enough for one coarse message
     assert by_share[1 / 8]["families"] == {}
     assert by_share[1 / 8]["winner"] is None
@@ -111,18 +111,18 @@ def test_bytes_of_a_curve_are_the_ledgers():
         {"half": [coterie.run(federation, "linear", method, codec="float16", rounds=4, evaluate_every=2, seed=seed)]}
         for seed in (0, 1)
     ]
-    (found,) = curves(runs, {"half": "float16"})
+    (curve,) = curves(runs, {"half": "float16"})
     numbers = 4 * 10 + 4
     up = 48 + 4 + 1 + 5 + 2 * numbers  # header, weight, kind, layout and checksum, float16
     down = 48 + 4 + 4 * numbers
-    at = found.rounds
-    np.testing.assert_allclose(found.up, np.stack([up * at, up * at]))
-    np.testing.assert_allclose(found.bare, np.stack([(up - 48) * at] * 2))
-    np.testing.assert_allclose(found.total, np.stack([(up + down) * at] * 2))
+    at = curve.rounds
+    np.testing.assert_allclose(curve.up, np.stack([up * at, up * at]))
+    np.testing.assert_allclose(curve.bare, np.stack([(up - 48) * at] * 2))
+    np.testing.assert_allclose(curve.total, np.stack([(up + down) * at] * 2))
     final = runs[1]["half"][0].final
-    assert found.test[1, -1] == pytest.approx(final["test_score"].mean(), abs=1e-6)
-    assert found.validation[1, -1] == pytest.approx(final["validation_score"].mean(), abs=1e-6)
-    about = Point(found, -1).about()
+    assert curve.test[1, -1] == pytest.approx(final["test_score"].mean(), abs=1e-6)
+    assert curve.validation[1, -1] == pytest.approx(final["validation_score"].mean(), abs=1e-6)
+    about = Point(curve, -1).about()
     assert about["spread"] == pytest.approx(np.std([run["half"][0].final["test_score"].mean() for run in runs], ddof=1))
 
 
@@ -136,13 +136,13 @@ def test_the_updates_are_the_clients_gradients():
         weight, bias = bias, weight
 
     def slopes(weight, bias):
-        found = []
+        gradients = []
         for x, y in zip(np.asarray(federation.train.x, np.float64), np.asarray(federation.train.y), strict=True):
             logits = x @ weight.T + bias
             share = np.exp(logits - logits.max(1, keepdims=True))
             share = share / share.sum(1, keepdims=True) - np.eye(4)[y]
-            found.append((share.T @ x / len(x), share.mean(0)))
-        return found
+            gradients.append((share.T @ x / len(x), share.mean(0)))
+        return gradients
 
     means = []
     for update in (None, first, second):
@@ -187,13 +187,13 @@ def test_groups_are_found_exactly_along_the_path(tmp_path):
 def test_every_experiment_can_be_laid_out():
     for data, local in ((data, local) for data in component.CODED for local in component.LOCAL):
         tables, families = component.codecs(data, local, draw=2)
-        lineup = Lineup.from_dict(tables)
-        assert len(lineup.methods) == len(families) == sum(map(len, component.CODECS.values()))
-        assert lineup.experiment.partition.common.seed == lineup.experiment.run.seed == 2
+        planned = ComparisonConfig.from_dict(tables)
+        assert len(planned.methods) == len(families) == sum(map(len, component.CODECS.values()))
+        assert planned.experiment.partition.common.seed == planned.experiment.run.seed == 2
     for data, model in ((data, model) for data in component.PERSONAL for model in component.MODELS):
         tables, methods = component.personal(data, model, draw=1)
         assert set(methods.values()) == set(component.METHODS)
-        assert len(Lineup.from_dict(tables).methods) == len(methods)
+        assert len(ComparisonConfig.from_dict(tables).methods) == len(methods)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_real_data_are_laid_out_for_codecs(tmp_path):
         app, ["reproduce", "component", *given, "--rounds", "20", "--json", "--out", str(tmp_path)]
     )
     assert outcome.exit_code == 0, outcome.output
-    found = json.loads(outcome.stdout)["codecs"]
-    assert (found["clients"], found["parameters"]) == (30, 59 * 12)
-    few = [row for row in found["settings"] if row["family"] == "fused-k-ef"]
+    figures = json.loads(outcome.stdout)["codecs"]
+    assert (figures["clients"], figures["parameters"]) == (30, 59 * 12)
+    few = [row for row in figures["settings"] if row["family"] == "fused-k-ef"]
     assert min(row["fewer"] for row in few) > 8

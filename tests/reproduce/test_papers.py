@@ -1,4 +1,4 @@
-"""`coterie reproduce scool` at a small size: runs, the table beside the paper's, and a second call that only reads."""
+"""`coterie reproduce scool` at a small size: runs, the table next to the paper's, and a second call that only reads."""
 
 import json
 
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from coterie.cli import app
 from coterie.cli.papers import paired_rows
 from coterie.comparison.comparison import Comparison
-from coterie.comparison.lineup import Lineup, entry_of, variant
+from coterie.comparison.config import ComparisonConfig, choice_of, with_method
 from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.reproduce import pdbo, scool
@@ -75,9 +75,9 @@ def test_a_run_records_the_quality_of_its_graph_and_the_kept_edges(done, tmp_pat
     assert result.graphs[12]["present"].sum(1).tolist() == [3] * 10  # then ceil(0.3 x 10)
     carried = result.ledger.edges()
     late = carried[(carried["round"] == 12) & (carried.receiver != "hub") & (carried.sender != "hub")]
-    heard = {(row.sender, row.receiver) for row in late.itertuples()}
+    senders = {(row.sender, row.receiver) for row in late.itertuples()}
     kept = {(u, v) for u, v in result.graph(12).edges}
-    assert heard == kept | {(v, u) for u, v in kept}  # questions go the other way
+    assert senders == kept | {(v, u) for u, v in kept}  # questions go the other way
     path = result.save_graph(tmp_path / "graph.graphml", 10)
     assert path.read_text().count("<edge ") == 90
     assert "graph_auroc" in result.metrics.columns
@@ -102,10 +102,10 @@ def test_resuming_after_the_graph_was_cut_gives_the_same_bits(done, tmp_path):
 
 
 def test_the_papers_figures_stand_beside_cifar10():
-    found = scool.reproduction("cifar10", "sbm", budgets=(0.02, 0.1))
-    assert found.paper["scool-sbm"] == 94.47
-    assert found.tables["partition"] == {"clients": 100, "name": "groups", "groups": 5, "samples": 500}
-    labels = [label for label, _ in Lineup.from_dict(found.tables).methods]
+    laid_out = scool.reproduction("cifar10", "sbm", budgets=(2, 10))
+    assert laid_out.paper["scool-sbm"] == 94.47
+    assert laid_out.tables["partition"] == {"clients": 100, "name": "groups", "groups": 5, "samples": 500}
+    labels = [label for label, _ in ComparisonConfig.from_dict(laid_out.tables).methods]
     assert "scool-mmsbm-2pc" in labels
     assert set(scool.METHODS) <= set(labels)
 
@@ -127,10 +127,12 @@ def test_bad_input(options, words):
 
 
 def test_pdbo_gives_every_method_the_same_predictors_and_minibatches():
-    found = pdbo.reproduction("fashion-mnist")
-    lineup = Lineup.from_dict(found.tables)
-    assert lineup.experiment.model.common.members == 3
-    methods = {label: variant(lineup.experiment, entry_of((label, own))).method.spec for label, own in lineup.methods}
+    laid_out = pdbo.reproduction("fashion-mnist")
+    planned = ComparisonConfig.from_dict(laid_out.tables)
+    assert planned.experiment.model.common.members == 3
+    methods = {
+        label: with_method(planned.experiment, choice_of((label, own))).method.spec for label, own in planned.methods
+    }
     assert set(methods) == set(pdbo.METHODS)
     steps = {label: spec.steps * getattr(spec, "pushes", 1) for label, spec in methods.items()}
     assert set(steps.values()) == {20}  # 30 rounds of 20: the paper's 600 inner steps
@@ -141,8 +143,8 @@ def test_pdbo_gives_every_method_the_same_predictors_and_minibatches():
 
 @pytest.mark.parametrize("dataset", pdbo.DATASETS)
 def test_pdbo_dampens_less_than_it_learns(dataset):
-    lineup = Lineup.from_dict(pdbo.reproduction(dataset).tables)
-    methods = [variant(lineup.experiment, entry_of(method)).method.spec for method in lineup.methods]
+    planned = ComparisonConfig.from_dict(pdbo.reproduction(dataset).tables)
+    methods = [with_method(planned.experiment, choice_of(method)).method.spec for method in planned.methods]
     estimators = [spec for spec in methods if getattr(spec, "estimator", "local") != "local"]
     assert len(estimators) == 2
     for spec in estimators:
@@ -151,11 +153,11 @@ def test_pdbo_dampens_less_than_it_learns(dataset):
 
 
 def test_pdbo_restarts_as_the_paper_does():
-    found = pdbo.reproduction("emnist", restart=True)
-    own = found.tables["methods"]["pdbo-mtl"]
+    laid_out = pdbo.reproduction("emnist", restart=True)
+    own = laid_out.tables["methods"]["pdbo-mtl"]
     assert (own["inner"], own["pushes"], own["settle"]) == ("restart", 600, 100)
-    assert found.tables["run"]["rounds"] == 6  # five outer updates and the last evaluation
-    assert found.tables["method"] == {"lr": 0.5, "batch_size": 128, "weight_decay": 0.001}
+    assert laid_out.tables["run"]["rounds"] == 6  # five outer updates and the last evaluation
+    assert laid_out.tables["method"] == {"lr": 0.5, "batch_size": 128, "weight_decay": 0.001}
 
 
 def test_pdbo_runs(tmp_path):

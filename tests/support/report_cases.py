@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.comparison.comparison import Comparison
+from coterie.comparison.comparison import Comparison, baseline_of
 from coterie.experiment.result import Result
 from coterie.pages import write_report
 from coterie.peers.ledger import Ledger
 
 EVIL = "</script><script>alert(1)</script>"
 LIMIT = 10_000_000
+ROLES = {"local": "alone", "local-exact": "alone", "pooled": "ceiling", "pooled-exact": "ceiling"}
 
 
 def make_clients(count=12, kind="classification", classes=4, groups=None, names=None, seed=0):
@@ -81,8 +82,8 @@ def make_result(clients, method, seed=0, rounds=(5, 10, 15, 20), level=0.8, size
         seconds={"wall": 3.5, "compile": 1.25, "program": 2.0},
         best_round=last,
         metric="rmse" if regression else "accuracy",
-        higher_is_better=not regression,
         device="cpu (a test)",
+        role=ROLES.get(method, "cooperates"),
     )
 
 
@@ -98,8 +99,7 @@ def make_comparison(clients=None, methods=("local", "pooled", "fedavg", "gossip-
             make_result(clients, method, seed, level=0.6 + 0.05 * i, size=size, graphs=graphs, **more)
             for seed in range(seeds)
         ]
-    baseline = "local" if "local" in methods else None
-    return Comparison(results, clients, baseline, "coterie compare --methods 'a & b'", Path("folder"))
+    return Comparison(results, clients, baseline_of(results), "coterie compare --methods 'a & b'", Path("folder"))
 
 
 class Page(HTMLParser):
@@ -147,7 +147,7 @@ def write_and_read(comparison, tmp_path):
     return path.read_text(encoding="utf-8")
 
 
-def unpack(found, at):
-    size = len(found["labels"])
-    steps = np.frombuffer(base64.b64decode(found["tables"][at]), "<u2").reshape(size, size)
-    return found["low"] + (found["high"] - found["low"]) * steps / 65535
+def unpack(heat_map, at):
+    size = len(heat_map["labels"])
+    steps = np.frombuffer(base64.b64decode(heat_map["tables"][at]), "<u2").reshape(size, size)
+    return heat_map["low"] + (heat_map["high"] - heat_map["low"]) * steps / 65535

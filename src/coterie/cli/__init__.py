@@ -1,7 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it: `--help` and `list` answer at once.
 
-Input that cannot be used is one sentence on standard error and exit status 2, wherever it is found; Ctrl-C says how to
-go on and is exit status 130.
+Wrong input is answered with one sentence on standard error and exit status 2; Ctrl-C with the command that continues
+the run and exit status 130.
 """
 
 import sys
@@ -11,19 +11,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coterie.cli import catalogue, clusters, component, graphs, papers, training
+from coterie.cli import catalogue, graphs, papers, training
 from coterie.errors import CoterieError, CoterieWarning
 
-__all__ = ["app", "clusters", "component", "main"]
+__all__ = ["app", "main"]
 
 
 def _show_warning(message: Any, *_: Any) -> None:
-    """Print a warning as the sentence it is, without the line of our code that gave it."""
+    """Print a warning as one sentence, without the line of code that raised it."""
     print(f"coterie: {message}", file=sys.stderr)
 
 
 class _Guarded(TyperGroup):
-    """Turns the errors a user may see into sentences."""
+    """Prints the errors of a user as sentences."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""`coterie list` and `coterie show`: what can be chosen, and what each thing's settings mean."""
+"""`coterie list` and `coterie show`: what can be chosen, and what the settings of each mean."""
 
 import dataclasses
 import inspect
@@ -26,12 +26,12 @@ def list_names(
 ) -> None:
     """List what can be chosen by name."""
     kinds = list(registry.KINDS) if kind is None else [kind]
-    found = {kind: [_row(row) for row in registry.rows(kind)] for kind in kinds}
+    lists = {kind: [_row(row) for row in registry.rows(kind)] for kind in kinds}
     if as_json:
-        print(json.dumps(found if kind is None else found[kind], indent=1))
+        print(json.dumps(lists if kind is None else lists[kind], indent=1))
         return
-    width = max(len(row["name"]) for rows in found.values() for row in rows)
-    for title, rows in found.items():
+    width = max(len(row["name"]) for rows in lists.values() for row in rows)
+    for title, rows in lists.items():
         if kind is None:
             print(f"{title}:")
         for row in rows:
@@ -51,11 +51,11 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the settings of a method, a data set, a partition, a model, a graph or a codec."""
-    found = [_about(kind, name, shape) for kind in _kinds(name)]
+    things = [_about(kind, name, shape) for kind in _kinds(name)]
     if as_json:
-        print(json.dumps(found[0] if len(found) == 1 else found, indent=1))
+        print(json.dumps(things[0] if len(things) == 1 else things, indent=1))
         return
-    for about in found:
+    for about in things:
         _print(about)
 
 
@@ -97,13 +97,13 @@ def _about(kind: str, name: str, shape: str | None) -> dict[str, Any]:
 
 
 def _description(cls: Any, summary: str) -> str:
-    """Return what is written about a class; a method and a codec fill a file, with paper, equations, changes."""
+    """Return the documentation of a class; for methods and codecs with that of its file: paper, equations, changes."""
     own = inspect.getdoc(cls) or ""
     if own.startswith(f"{cls.__name__}(") or own.rstrip(".").lower() == summary.lower():
-        own = ""  # written by dataclass, or said already
-    alone = hasattr(cls, "models") or hasattr(cls, "reduce")
-    written = inspect.getdoc(sys.modules[cls.__module__]) or "" if alone else ""
-    return "\n\n".join(text for text in (written, own) if text)
+        own = ""  # written by dataclass, or a repetition
+    has_file = hasattr(cls, "models") or hasattr(cls, "reduce")
+    module = inspect.getdoc(sys.modules[cls.__module__]) or "" if has_file else ""
+    return "\n\n".join(text for text in (module, own) if text)
 
 
 def _flowing(text: str) -> str:

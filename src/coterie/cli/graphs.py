@@ -25,7 +25,7 @@ def graph(
     clients: Annotated[int | None, typer.Option(help="By name: number of clients.")] = None,
     changes: Set = None,
 ) -> None:
-    """Write who listens to whom in a run; or print what a graph looks like, for example that of alike clients.
+    """Write the cooperation weights of a run; or describe a graph by name, for example that of similar clients.
 
     coterie graph runs/mine --out weights.graphml
 
@@ -57,7 +57,7 @@ def graph(
 
 
 def _by_name(name: str, experiment: Any, out: Path | None) -> None:
-    """Build a graph for the clients of an experiment, say what it looks like, and write it if that is asked for."""
+    """Build a graph for the clients of an experiment, describe it, and write it to a file if there is one."""
     import numpy as np
 
     from coterie.experiment.job import load_federation, make_task
@@ -79,16 +79,16 @@ def _by_name(name: str, experiment: Any, out: Path | None) -> None:
         within = (groups[rows] == groups[built.neighbours[rows, slots]]).mean()
         sizes = np.bincount(groups)
         chance = (sizes * (sizes - 1)).sum() / (len(groups) * (len(groups) - 1))
-        print(f"within groups of alike clients: {within:.0%} of the edges; of edges drawn at random: {chance:.0%}")
+        print(f"within groups of similar clients: {within:.0%} of the edges; of random edges: {chance:.0%}")
     if measured is not None:
         up, down = measured.sent.up_bytes.mean(), measured.sent.down_bytes.mean()
-        print(f"what it takes: each client sends {up:,.0f} bytes and receives {down:,.0f}, once")
+        print(f"cost: each client sends {up:,.0f} bytes and receives {down:,.0f}, once")
     if out is not None:
         print(f"graph: {_write(out, built, measured, federation.names)}")
 
 
 def _write(path: Path, built: Any, measured: Any, names: tuple[str, ...]) -> Path:
-    """Write a graph as GraphML with the clients' names, or as a matrix; edges that were measured have their lengths."""
+    """Write a graph as GraphML with the clients' names, or as a matrix; measured edges have their lengths."""
     import numpy as np
 
     from coterie.storage.durable import durable_write, storage_errors

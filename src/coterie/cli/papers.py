@@ -1,174 +1,134 @@
-"""`coterie reproduce`: run a paper's experiment and lay its figures beside ours."""
+"""`coterie reproduce`: run a paper's experiment and print its figures next to ours.
 
+To add a paper that compares methods, write `coterie/reproduce/x.py` with a function that returns a `Reproduction`, and
+add a row to `PAPERS`. The parameters of the function become the options of the command.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.training import Json, Out, Preallocate, Rounds, Where, run_comparison
+from coterie.cli.clusters import clusters_command
+from coterie.cli.component import component_command
+from coterie.cli.outcome import text_table
+from coterie.cli.training import Json, Out, Preallocate, Where, run_comparison
 from coterie.errors import CoterieError
+from coterie.reproduce import Reproduction, pdbo, scool, spdb
 
-__all__ = ["chosen", "papers", "reproduce"]
+__all__ = ["PAPERS", "as_command", "paired_rows", "papers"]
+
+
+def as_command(lay_out: Callable[..., Reproduction]) -> Callable[..., None]:
+    """Make a command of a function that lays out a paper's experiment."""
+    parameters = inspect.signature(lay_out).parameters
+
+    def command(
+        out: Out = None, where: Where = "auto", preallocate: Preallocate = False, as_json: Json = False, **given: Any
+    ) -> None:
+        chosen = {name: _read(parameters[name], value) for name, value in given.items() if value is not None}
+        laid_out = lay_out(**chosen)
+        _reproduce(laid_out, out or Path(f"reproduce-{laid_out.folder}"), where, preallocate, as_json)
+
+    common = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [_option(parameter) for parameter in parameters.values()]
+    command.__signature__ = inspect.Signature([*options, *common])  # type: ignore[attr-defined]
+    command.__doc__ = lay_out.__doc__
+    return command
+
+
+def _option(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter as Typer wants it; a tuple is a text with commas."""
+    hint, help_text = typing.get_args(parameter.annotation)
+    option = typer.Option(f"--{parameter.name}", help=help_text)
+    if typing.get_origin(hint) is tuple:
+        return parameter.replace(annotation=Annotated[str | None, option], default=None)
+    return parameter.replace(annotation=Annotated[hint, option])
+
+
+def _read(parameter: inspect.Parameter, value: Any) -> Any:
+    """Return the value of an option as the function takes it."""
+    hint, _ = typing.get_args(parameter.annotation)
+    if typing.get_origin(hint) is not tuple:
+        return value
+    kind = typing.get_args(hint)[0]
+    try:
+        return tuple(kind(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError:
+        raise CoterieError(f"--{parameter.name} {value!r}: write numbers with commas between") from None
+
+
+PAPERS: dict[str, Callable[..., None]] = {
+    "scool": as_command(scool.reproduction),
+    "spdb": as_command(spdb.reproduction),
+    "pdbo": as_command(pdbo.reproduction),
+    "clusters": clusters_command,
+    "component": component_command,
+}
 
 papers = typer.Typer(
     name="reproduce",
-    help="Run a paper's experiment and lay its figures beside ours.",
+    help="Run a paper's experiment and print its figures next to ours.",
     epilog="Every method and seed is a run of its own; a second call does what is missing.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Seeds = Annotated[int, typer.Option(help="Runs of each method.")]
-Methods = Annotated[str | None, typer.Option(help="Methods with commas between; default: the paper's table.")]
-ClientCount = Annotated[int | None, typer.Option("--clients", help="Another number of clients than the paper's.")]
+for name, command in PAPERS.items():
+    papers.command(name)(command)
 
 
-@papers.command("scool")
-def scool_command(
-    dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist, cifar10, cifar100.")] = "digits",
-    setting: Annotated[
-        str, typer.Option(help="noniid (N classes per client) or sbm (groups share classes).")
-    ] = "noniid",
-    methods: Methods = None,
-    seeds: Seeds = 5,
-    budgets: Annotated[str, typer.Option(help="Also these percentages of neighbours, e.g. 2,5,8,10.")] = "",
-    rounds: Rounds = None,
-    clients: ClientCount = None,
-    out: Out = None,
-    where: Where = "auto",
-    preallocate: Preallocate = False,
-    as_json: Json = False,
-) -> None:
-    """Learned cooperation graphs (Li, Zhou, Tian, Tao 2024): clients with few classes each, and who helps whom."""
-    from coterie.reproduce import scool
+def _reproduce(laid_out: Reproduction, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
+    """Run the comparison of a `Reproduction`, and print our figures next to the paper's."""
+    from coterie.comparison.config import ComparisonConfig
 
-    shares = tuple(_percentage(text) for text in budgets.split(",") if text.strip())
-    found = scool.reproduction(dataset, setting, chosen(methods, scool.METHODS), seeds, rounds, clients, shares)
-    reproduce(found, out or Path(f"reproduce-scool-{dataset}-{setting}"), where, preallocate, as_json)
-
-
-@papers.command("spdb")
-def spdb_command(
-    dataset: Annotated[str, typer.Option(help="mnist, fashion-mnist, digits.")] = "mnist",
-    setting: Annotated[str, typer.Option(help="limited (128 samples a learner) or all.")] = "limited",
-    test: Annotated[str, typer.Option(help="Labels of the test sets: own (as in training) or all.")] = "own",
-    speech: Annotated[
-        Path | None, typer.Option(help="The speech experiment instead, on an .npz file with x, y and client.")
-    ] = None,
-    methods: Methods = None,
-    seeds: Seeds = 5,
-    rounds: Rounds = None,
-    clients: ClientCount = None,
-    out: Out = None,
-    where: Where = "auto",
-    preallocate: Preallocate = False,
-    as_json: Json = False,
-) -> None:
-    """Personal layers without a hub (Lu, Cui, Squillante, Kingsbury, Horesh 2022): one label each, or one speaker."""
-    from coterie.reproduce import spdb
-
-    names = chosen(methods, spdb.METHODS)
-    if speech is not None:
-        found, label = spdb.speech(speech, names, seeds, rounds, clients), "speech"
-    else:
-        found = spdb.reproduction(dataset, setting, names, seeds, rounds, clients, test)
-        label = f"{dataset}-{setting}" + ("" if test == "own" else "-all-labels")
-    reproduce(found, out or Path(f"reproduce-spdb-{label}"), where, preallocate, as_json)
-
-
-@papers.command("pdbo")
-def pdbo_command(
-    dataset: Annotated[
-        str, typer.Option(help="digits, mnist, fashion-mnist, emnist, cifar10, cifar100, shakespeare.")
-    ] = "digits",
-    methods: Methods = None,
-    seeds: Seeds = 3,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Solve the inner problem anew in every round, as the paper's program.")
-    ] = False,
-    rounds: Rounds = None,
-    clients: ClientCount = None,
-    out: Out = None,
-    where: Where = "auto",
-    preallocate: Preallocate = False,
-    as_json: Json = False,
-) -> None:
-    """Common predictors, personal weights (Terashita and Hara 2023): clients on a random directed network."""
-    from coterie.reproduce import pdbo
-
-    found = pdbo.reproduction(dataset, chosen(methods, pdbo.METHODS), seeds, rounds, clients, restart)
-    label = dataset + ("-restart" if restart else "")
-    reproduce(found, out or Path(f"reproduce-pdbo-{label}"), where, preallocate, as_json)
-
-
-def chosen(methods: str | None, table: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the methods a user names with commas between, or those of the paper's table."""
-    return table if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
-
-
-def reproduce(found: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
-    """Run what a `Reproduction` lays out, and print our figures beside the paper's."""
-    from coterie.comparison.lineup import Lineup
-
-    comparison, console = run_comparison(Lineup.from_dict(found.tables), folder, where, preallocate, as_json)
-    if not as_json:
-        _beside(comparison, found, console)
-
-
-def _percentage(text: str) -> float:
-    try:
-        share = float(text) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise CoterieError(f"--budgets {text!r}: write percentages with commas between, for example 2,5,8,10")
-    return share
-
-
-def _beside(comparison: Any, found: Any, console: Any) -> None:
-    """Print our figures, the paper's, and the paired difference to training alone over seeds."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=found.title, caption=found.note, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    paper = ["paper"] if found.paper else []
-    for column in ("method", "ours", "worst", "own classes", *paper, "over alone"):
-        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
+    config = ComparisonConfig.from_dict(laid_out.tables)
+    comparison, console = run_comparison(config, folder, where, preallocate, as_json)
+    if as_json:
+        return
+    paper = laid_out.paper
+    heads = ("method", "ours", "worst", "own classes", *(["paper"] if paper else []), "over alone")
+    table = text_table(laid_out.title, heads, laid_out.note)
     for row in paired_rows(comparison):
         gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
         gain += "" if row["error"] is None else f" ± {row['error']:.2f}"
         figures = [f"{row['mean']:.2f} ± {row['spread']:.2f}", f"{row['worst']:.2f}", f"{row['own']:.2f}"]
-        theirs = [f"{found.paper[row['method']]:.2f}" if row["method"] in found.paper else "-"] if paper else []
+        theirs = [f"{paper[row['method']]:.2f}" if row["method"] in paper else "-"] if paper else []
         table.add_row(row["method"], *figures, *theirs, gain)
     console.print(table)
 
 
 def paired_rows(comparison: Any) -> list[dict[str, Any]]:
-    """Return accuracy in percent, its spread over seeds, and the gain over training alone, paired by seed."""
+    """Return the mean score of each method, its spread over seeds, and the gain over training alone, paired by seed.
+
+    Scores that are written in percent are in percent.
+    """
     import numpy as np
 
+    score = comparison.score
+    scale = 100 if score.percent else 1
     means = {
-        label: np.array([100 * result.final["test_score"].mean() for result in results])
+        label: np.array([scale * result.final["test_score"].mean() for result in results])
         for label, results in comparison.results.items()
     }
-    alone = means.get("local")
     rows = []
     for label, values in means.items():
-        own = np.mean([100 * result.final["test_own_score"].mean() for result in comparison.results[label]])
-        low = np.mean([100 * result.summary()["worst"] for result in comparison.results[label]])
-        gaps = None if alone is None or label == "local" else values - alone
+        own = np.mean([scale * result.final["test_own_score"].mean() for result in comparison.results[label]])
+        low = np.mean([scale * result.summary()["worst"] for result in comparison.results[label]])
+        is_paired = comparison.baseline is not None and comparison.role(label) != "alone"
+        gaps = score.sign * (values - means[comparison.baseline]) if is_paired else None
         error = None if gaps is None or len(gaps) < 2 else float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-        gain = None if gaps is None else float(gaps.mean())
-        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
         rows.append(
             {
                 "method": label,
                 "mean": float(values.mean()),
-                "spread": spread,
+                "spread": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
                 "own": float(own),
                 "worst": float(low),
-                "gain": gain,
+                "gain": None if gaps is None else float(gaps.mean()),
                 "error": error,
             }
         )
-    return sorted(rows, key=lambda row: -row["mean"])
+    return sorted(rows, key=lambda row: -score.sign * row["mean"])

@@ -1,6 +1,4 @@
-"""What a person sees while runs go on and when they have ended: progress bars (plain lines where there is no terminal),
-the leaderboard and the verdict.
-"""
+"""What a person sees during and after runs: progress bars (plain lines without a terminal) and the leaderboard."""
 
 from types import TracebackType
 from typing import Any
@@ -11,19 +9,20 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from coterie.learning.score import score_named
 from coterie.pages.words import bytes_text
 
 __all__ = ["Screen", "print_leaderboard"]
 
-MANY_RUNS = 25  # beyond, a finished run's bar makes room for the next
+MANY_RUNS = 25  # with more, the bar of a finished run is removed
 
 
 class Screen:
-    """Shows how runs go, and remembers how far they came.
+    """Shows the progress of runs, and remembers the last round.
 
     Args:
         console: where to show it.
-        runs: how many runs there will be; more than one get a bar for all of them.
+        runs: the number of runs; with more than one there is also a bar for all of them.
     """
 
     def __init__(self, console: Console, runs: int = 1):
@@ -46,8 +45,8 @@ class Screen:
         if self._progress is not None:
             self._progress.stop()
 
-    def tell(self, label: str, seed: int, stage: str, number: int, rounds: int, metrics: dict[str, Any]) -> None:
-        """Take one event of a run (see `coterie.compare.Progress`)."""
+    def update(self, label: str, seed: int, stage: str, number: int, rounds: int, metrics: dict[str, Any]) -> None:
+        """Show one event of a run (see `coterie.comparison.compare.ComparisonProgress`)."""
         if stage == "note":
             self.console.print(f"note: {metrics['note']}", markup=False)
             return
@@ -76,21 +75,18 @@ class Screen:
 
 
 def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
-    """Print one line a method."""
+    """Print one line per method."""
     first = rows[0]
-    percent = first["metric"] == "accuracy"
-    title = f"mean\n{first['metric']}" + ("" if first["higher_is_better"] else "\n(low is\ngood)")
+    score = score_named(first["metric"])
+    title = f"mean\n{first['metric']}" + ("" if score.higher_is_better else "\n(low is\ngood)")
     compared = any(row["beat_alone"] is not None for row in rows)
     heads = ["method", title, "std", first["worst_label"].replace(" ", "\n"), *(["beat\nalone"] if compared else [])]
     heads += ["bytes per\nclient", "seconds"]
 
-    def number(value: float) -> str:
-        return f"{100 * value:.1f} %" if percent else f"{value:.4g}"
-
     lines = []
     for row in rows:
         beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']} of {row['clients']}"
-        cells = [escape(row["method"]), number(row["mean"]), number(row["std"]), number(row["worst"])]
+        cells = [escape(row["method"]), *(score.text(row[key]) for key in ("mean", "std", "worst"))]
         cells += [beat] if compared else []
         lines.append([*cells, bytes_text(row["bytes_per_client"]), f"{row['seconds']:.1f}"])
     table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False)

@@ -1,4 +1,4 @@
-"""`coterie run`, `compare`, `resume` and `report`: the commands that train, and the report of what they left."""
+"""`coterie run`, `compare`, `resume` and `report`: the commands that train, and the report of their folders."""
 
 import contextlib
 import importlib.util
@@ -20,7 +20,7 @@ Set = Annotated[
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Everything random in training is drawn from it.")]
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
-CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are squeezed (coterie list codecs).")]
+CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are compressed (coterie list codecs).")]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
@@ -50,14 +50,15 @@ def run(
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
     console = _console(as_json)
     device = _device(where, preallocate, console)
+    from coterie.comparison.compare import for_one_run
     from coterie.experiment.folder import RunFolder
     from coterie.experiment.job import Job
     from coterie.experiment.run import execute
 
     with _screen(console, folder) as screen:
-        tell = _for_run(screen, name, chosen.run.seed)
+        notify = for_one_run(screen.update, name, chosen.run.seed)
         complete = RunFolder(folder).complete
-        result = execute(Job.of(chosen), out=folder, device=device, progress=tell)
+        result = execute(Job.of(chosen), out=folder, device=device, progress=notify)
         if complete:
             console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
     _show_run(result, folder, console, as_json)
@@ -80,7 +81,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare methods: would cooperation help these clients?"""
-    from coterie.comparison.lineup import FIRST, Lineup
+    from coterie.comparison.config import DEFAULT_TABLES, ComparisonConfig
     from coterie.storage.toml import read_toml
 
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
@@ -93,9 +94,15 @@ def compare(
         "compare": {"methods": names, "seeds": seeds},
     }
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
-    tables = read_toml(experiment) if experiment else FIRST if data in (None, FIRST["data"]["name"]) else {}
-    lineup = Lineup.from_dict(_changed(tables, given, changes))
-    run_comparison(lineup, out or Path("comparison"), where, preallocate, as_json)
+    tables = (
+        read_toml(experiment)
+        if experiment
+        else DEFAULT_TABLES
+        if data in (None, DEFAULT_TABLES["data"]["name"])
+        else {}
+    )
+    config = ComparisonConfig.from_dict(_changed(tables, given, changes))
+    run_comparison(config, out or Path("comparison"), where, preallocate, as_json)
 
 
 def resume(
@@ -105,28 +112,29 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue a run or a comparison that was stopped."""
+    from coterie.comparison.config import ComparisonConfig
     from coterie.comparison.folder import ComparisonFolder
-    from coterie.comparison.lineup import Lineup
 
-    held = ComparisonFolder(folder)
-    if held.exists():
-        tables = held.read()
+    comparison = ComparisonFolder(folder)
+    if comparison.exists():
+        tables = comparison.read()
         if tables["data"]["name"] == "in-memory":
             raise CoterieError(
                 f"{folder} was started with data from Python: call coterie.compare again with the same data"
             )
-        run_comparison(Lineup.from_dict(tables), folder, where, preallocate, as_json)
+        run_comparison(ComparisonConfig.from_dict(tables), folder, where, preallocate, as_json)
         return
     from coterie.experiment.folder import RunFolder
 
     config = RunFolder(folder).config()
     console = _console(as_json)
     device = _device(where, preallocate, console)
+    from coterie.comparison.compare import for_one_run
     from coterie.experiment.run import resume as resume_run
 
     with _screen(console, folder) as screen:
-        tell = _for_run(screen, config["method"]["name"].rpartition(":")[2], config["run"]["seed"])
-        result = resume_run(folder, device=device, progress=tell)
+        notify = for_one_run(screen.update, config["method"]["name"].rpartition(":")[2], config["run"]["seed"])
+        result = resume_run(folder, device=device, progress=notify)
     _show_run(result, folder, console, as_json)
 
 
@@ -142,16 +150,16 @@ def report(
     )
 
 
-def run_comparison(lineup: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> tuple[Any, Any]:
-    """Run a comparison with progress bars and show its outcome; returns it, and where to print more."""
+def run_comparison(config: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> tuple[Any, Any]:
+    """Run a comparison with progress bars and show its result; returns it, and the console to print more."""
     console = _console(as_json)
     device = _device(where, preallocate, console)
     from coterie.cli.screen import print_leaderboard
     from coterie.comparison.compare import compare as compare_methods
 
-    with _screen(console, folder, lineup.seeds * len(lineup.methods)) as screen:
+    with _screen(console, folder, config.seeds * len(config.methods)) as screen:
         comparison = compare_methods(
-            lineup.experiment, lineup.methods, lineup.seeds, out=folder, device=device, progress=screen.tell
+            config.experiment, config.methods, config.seeds, out=folder, device=device, progress=screen.update
         )
     path = _report_or_note(comparison, folder / "report.html", console)
     if as_json:
@@ -186,7 +194,7 @@ def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
 def _changed(
     tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], changes: list[str] | None
 ) -> dict[str, Any]:
-    """Return the tables of a file with the flags and then the `--set` changes laid over them."""
+    """Return the tables of a file, changed by the flags and then by `--set`."""
     from coterie.storage.toml import parse_override
 
     wanted: dict[str, dict[str, Any]] = {section: dict(values) for section, values in flags.items() if values}
@@ -205,22 +213,22 @@ def _changed(
                 else:
                     wanted.setdefault(section, {})[key] = value
     for section, values in wanted.items():
-        result[section] = _laid_over(result.get(section, {}), values)
+        result[section] = _updated(result.get(section, {}), values)
     if own:
-        held = result.get("methods", {})
-        result["methods"] = {**held, **{label: _laid_over(held.get(label, {}), v) for label, v in own.items()}}
+        methods = result.get("methods", {})
+        result["methods"] = {**methods, **{label: _updated(methods.get(label, {}), v) for label, v in own.items()}}
     return result
 
 
-def _laid_over(table: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Change some keys of a section; another name starts from nothing, since the settings were those of the old one."""
+def _updated(table: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Change some keys of a section; with another name, the settings of the old one are dropped."""
     if not isinstance(table, Mapping) or ("name" in values and values["name"] != table.get("name")):
         return dict(values)
     return {**table, **values}
 
 
 def _for_one_run(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Take what a comparison's file says for the one method of a run."""
+    """Return the tables of one run from those of a comparison, with the settings of its method."""
     from coterie.experiment.config import SECTIONS
 
     rest = {key: value for key, value in tables.items() if key not in ("compare", "methods")}
@@ -239,7 +247,7 @@ def _console(as_json: bool) -> Any:
 
 
 def _device(where: str, preallocate: bool, console: Any) -> Any:
-    """Choose the device before anything else touches JAX, and name it: the first line of every run."""
+    """Choose the device before anything else uses JAX, and print it: the first line of every run."""
     from coterie.experiment.device import choose_device
 
     device = choose_device(where, preallocate=preallocate)
@@ -249,7 +257,7 @@ def _device(where: str, preallocate: bool, console: Any) -> Any:
 
 @contextlib.contextmanager
 def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
-    """Show progress; on Ctrl-C say how to go on."""
+    """Show progress; on Ctrl-C print the command that continues."""
     from coterie.cli.screen import Screen
 
     screen = Screen(console, runs)
@@ -261,12 +269,8 @@ def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
         raise typer.Exit(130) from None
 
 
-def _for_run(screen: Any, label: str, seed: int) -> Any:
-    return lambda *event: screen.tell(label, seed, *event)
-
-
 def _report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
-    """Write the report; without the library that draws it, say how to get that."""
+    """Write the report; if Plotly is missing, print how to install it."""
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no report.html, which needs plotly: pip install 'coterie[report]'", markup=False)
         return None

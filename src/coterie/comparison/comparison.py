@@ -1,4 +1,4 @@
-"""What a comparison found: scores of the same clients under several methods, the leaderboard and the verdict."""
+"""The result of a comparison: scores of the same clients under several methods, the leaderboard and the verdict."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from coterie.comparison.config import label_of
 from coterie.comparison.folder import ComparisonFolder
-from coterie.comparison.lineup import entry_of
 from coterie.comparison.verdict import paired_interval, verdict
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result, worst
+from coterie.learning.score import Score
 from coterie.storage.toml import difference
 
 __all__ = ["Comparison", "baseline_of"]
 
-ALONE, CEILING = ("local", "local-exact"), "pooled"
-TIE = 1e-9
+TIE = 1e-9  # a smaller difference of two scores is none: it comes from rounding the mean over seeds
 
 
 @dataclasses.dataclass
@@ -26,11 +26,11 @@ class Comparison:
     """Methods compared on the same clients.
 
     Attributes:
-        results: for each method's label, one result a seed.
+        results: for each method's label, one result per seed.
         clients: names, sizes, label counts and groups of the clients, and what is predicted.
         baseline: the label of training alone, if it is among the methods.
         command: the command that repeats the comparison.
-        folder: where it is kept.
+        folder: its folder, if it has one.
     """
 
     results: dict[str, list[Result]]
@@ -40,6 +40,11 @@ class Comparison:
     folder: Path | None = None
 
     @property
+    def score(self) -> Score:
+        """How the score is computed and written."""
+        return self._first.score
+
+    @property
     def metric(self) -> str:
         """The name of the score."""
         return self._first.metric
@@ -47,15 +52,15 @@ class Comparison:
     @property
     def higher_is_better(self) -> bool:
         """Whether a larger score is a better one."""
-        return self._first.higher_is_better
+        return self.score.higher_is_better
 
     @property
     def _first(self) -> Result:
         return next(iter(self.results.values()))[0]
 
-    def is_ceiling(self, method: str) -> bool:
-        """Whether a method needs all data in one place, so that it is a ceiling and no cooperation."""
-        return _name(self.results[method]) == CEILING
+    def role(self, method: str) -> str:
+        """Return what a method is here: "alone", "ceiling" (it needs all data in one place) or "cooperates"."""
+        return self.results[method][0].role
 
     def scores(self, method: str) -> np.ndarray:
         """Return every client's final test score `[K]`, averaged over seeds."""
@@ -67,14 +72,19 @@ class Comparison:
         if self.baseline is None:
             return None
         difference = self.scores(method) - self.scores(self.baseline)
-        difference[np.abs(difference) < TIE] = 0  # the rounding of a mean over seeds must not make a winner of a tie
+        difference[np.abs(difference) < TIE] = 0
         return difference if self.higher_is_better else -difference
 
     def leaderboard(self) -> list[dict[str, Any]]:
-        """Return one row a method, the best first and the ceiling last."""
+        """Return one row per method, the best first and the ceiling last."""
         rows = [self._row(method) for method in self.results]
-        sign = -1 if self.higher_is_better else 1
-        return sorted(rows, key=lambda row: (row["ceiling"], sign * row["mean"]))
+        return sorted(rows, key=lambda row: (row["ceiling"], -self.score.sign * row["mean"]))
+
+    def best(self) -> str:
+        """Return the best method that cooperates; without one, the best that is not the ceiling."""
+        preference = ("ceiling", "alone", "cooperates")
+        mean = {method: self.score.sign * self.scores(method).mean() for method in self.results}
+        return max(self.results, key=lambda method: (preference.index(self.role(method)), mean[method]))
 
     def _row(self, method: str) -> dict[str, Any]:
         score, gain, results = self.scores(method), self.gains(method), self.results[method]
@@ -86,7 +96,7 @@ class Comparison:
             "method": method,
             "mean": float(score.mean()),
             "std": float(score.std()),
-            "worst": worst(score, self.higher_is_better),
+            "worst": worst(score, self.score),
             "worst_label": "worst decile" if len(score) >= 20 else "worst client",
             "beat_alone": None if gain is None else int((gain > 0).sum()),
             "clients": len(score),
@@ -95,7 +105,7 @@ class Comparison:
             "compile": compiling,
             "mean_gain": None if interval is None else interval.mean,
             "gain_error": None if interval is None or len(score) < 2 else interval.error,
-            "ceiling": self.is_ceiling(method),
+            "ceiling": self.role(method) == "ceiling",
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "seeds": len(results),
@@ -105,15 +115,12 @@ class Comparison:
         """Say in one sentence whether cooperation helps these clients, with which method and by how much."""
         if self.baseline is None:
             return "Whether cooperation helps these clients is open: training alone (local) is not among the methods."
-        gains: dict[str, np.ndarray] = {}
-        for method, results in self.results.items():
-            found = self.gains(method)
-            if found is not None and _name(results) not in (*ALONE, CEILING):
-                gains[method] = found
-        return verdict(gains, self.clients["names"], self.metric)
+        cooperating = [method for method in self.results if self.role(method) == "cooperates"]
+        gains = {method: gain for method in cooperating if (gain := self.gains(method)) is not None}
+        return verdict(gains, self.clients["names"], self.score)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything a script wants, as plain values."""
+        """Return verdict, leaderboard and scores as plain values, for scripts."""
         names = self.clients["names"]
         scores = {method: dict(zip(names, self.scores(method).tolist(), strict=True)) for method in self.results}
         return {
@@ -130,42 +137,37 @@ class Comparison:
         """Read complete runs and comparisons from their folders; all must be of the same clients."""
         if isinstance(folders, str | Path):
             folders = [folders]
-        found: list[tuple[str, Result]] = []
+        labelled: list[tuple[str, Result]] = []
         commands = []
-        for folder in map(Path, folders):
-            held = ComparisonFolder(folder)
-            if held.exists():
-                found += held.results()
-                commands.append(held.read()["compare"]["command"])
+        for path in map(Path, folders):
+            folder = ComparisonFolder(path)
+            if folder.exists():
+                labelled += folder.results()
+                commands.append(folder.read()["compare"]["command"])
             else:
-                result = Result.read(folder)
-                found.append((entry_of(result.config["method"]["name"]).label, result))
-                commands.append(f"coterie run {folder / 'config.toml'}")
-        if not found:
+                result = Result.read(path)
+                labelled.append((label_of(result.config["method"]["name"]), result))
+                commands.append(f"coterie run {path / 'config.toml'}")
+        if not labelled:
             raise CoterieError("there is nothing to compare: name at least one folder of a run or a comparison")
-        first = found[0][1]
-        for _, result in found[1:]:
+        first = labelled[0][1]
+        for _, result in labelled[1:]:
             _check_same_clients(first, result)
         clients = {key: value for key, value in RunFolder(first.folder or "").clients().items() if key != "digest"}
-        results = _by_label(found)
+        results = _by_label(labelled)
         where = Path(folders[0]) if len(folders) == 1 else None
         return cls(results, clients, baseline_of(results), " && ".join(commands), where)
 
 
-def _name(results: list[Result]) -> str:
-    return results[0].config["method"]["name"]
-
-
 def baseline_of(results: dict[str, list[Result]]) -> str | None:
-    """Return the label of training alone; of several, that of the best, so that nobody beats a straw man."""
-    alone = [label for label, held in results.items() if _name(held) in ALONE]
-    sign = 1 if next(iter(results.values()))[0].higher_is_better else -1
-    mean = {label: sign * np.mean([result.final["test_score"].mean() for result in results[label]]) for label in alone}
-    return max(alone, key=mean.__getitem__, default=None)
+    """Return the label of training alone; if several methods do, that of the best, to compare with the strongest."""
+    alone = {label: runs for label, runs in results.items() if runs[0].role == "alone"}
+    mean = {label: np.mean([run.final["test_score"].mean() for run in runs]) for label, runs in alone.items()}
+    return max(alone, key=lambda label: alone[label][0].score.sign * mean[label], default=None)
 
 
 def _check_same_clients(first: Result, other: Result) -> None:
-    """Refuse runs on other data, by the fingerprints in their folders, naming the setting that makes the difference."""
+    """Refuse runs on other data, by the fingerprints in their folders; the message names the setting that differs."""
     digests = [RunFolder(result.folder or "").clients().get("digest") for result in (first, other)]
     if digests[0] == digests[1]:
         return
@@ -174,26 +176,30 @@ def _check_same_clients(first: Result, other: Result) -> None:
     raise CoterieError(f"{other.folder} has other clients than {first.folder}: {why}; only the same can be compared")
 
 
-def _by_label(found: list[tuple[str, Result]]) -> dict[str, list[Result]]:
-    """Collect seeds under a label; the same method with other settings gets a label that says which."""
+def _by_label(labelled: list[tuple[str, Result]]) -> dict[str, list[Result]]:
+    """Collect the seeds of each method; methods that differ only in settings get labels that name these settings."""
     groups: dict[str, list[tuple[dict, list[Result]]]] = {}
-    for label, result in found:
+    for label, result in labelled:
         about = {s: table for s, table in result.config.items() if s not in ("format", "data", "partition")}
         about = about | {"run": {key: value for key, value in about["run"].items() if key != "seed"}}
-        held = groups.setdefault(label, [])
-        same = next((results for config, results in held if config == about), None)
+        group = groups.setdefault(label, [])
+        same = next((results for config, results in group if config == about), None)
         if same is None:
-            held.append((about, [result]))
+            group.append((about, [result]))
         elif result.config["run"]["seed"] in [r.config["run"]["seed"] for r in same]:
             raise CoterieError(f"{result.folder} is given twice, or repeats the seed of another run; leave one out")
         else:
             same.append(result)
+    return {label: runs for name, group in groups.items() for label, runs in _told_apart(name, group).items()}
+
+
+def _told_apart(name: str, group: list[tuple[dict, list[Result]]]) -> dict[str, list[Result]]:
+    """Label runs of one method by the settings in which they differ."""
+    flat = [{(s, key): value for s, table in config.items() for key, value in table.items()} for config, _ in group]
+    keys = dict.fromkeys(key for settings in flat for key in settings)
+    varying = [key for key in keys if any(settings.get(key) != flat[0].get(key) for settings in flat)]
     results = {}
-    for label, held in groups.items():
-        flat = [{(s, key): value for s, table in config.items() for key, value in table.items()} for config, _ in held]
-        keys = dict.fromkeys(key for each in flat for key in each)
-        varying = [key for key in keys if any(each.get(key) != flat[0].get(key) for each in flat)]
-        for settings, (_, runs) in zip(flat, held, strict=True):
-            words = ", ".join(f"{key[1]}={settings.get(key)}" for key in varying)
-            results[f"{label} ({words})" if varying else label] = runs
+    for settings, (_, runs) in zip(flat, group, strict=True):
+        words = ", ".join(f"{key[1]}={settings.get(key)}" for key in varying)
+        results[f"{name} ({words})" if varying else name] = runs
     return results

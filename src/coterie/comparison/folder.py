@@ -17,7 +17,7 @@ FILE = "comparison.toml"
 
 
 class ComparisonFolder:
-    """The folder of a comparison: `comparison.toml`, which `coterie compare` reads too, and a folder a method."""
+    """The folder of a comparison: `comparison.toml`, which `coterie compare` reads too, and one folder per method."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -33,8 +33,8 @@ class ComparisonFolder:
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse a folder that holds something else, or a comparison under other settings than this run's config."""
         if self.exists():
-            held = {key: table for key, table in self.read().items() if key in _common(config)}
-            changed = difference(held, _common(config))
+            written = {key: table for key, table in self.read().items() if key in _common(config)}
+            changed = difference(written, _common(config))
             if changed:
                 raise CoterieError(f"{self.path} holds another comparison: {changed}; {REMEDY}")
         elif self.path.exists() and (not self.path.is_dir() or any(f.suffix != ".tmp" for f in self.path.iterdir())):
@@ -46,10 +46,10 @@ class ComparisonFolder:
         """Write down what is compared.
 
         Args:
-            config: what holds for all runs (the config of the first; its method does not count).
+            config: what all runs have in common (the config of the first run; its method is left out).
             methods: each label's complete settings.
             seeds: runs of each method.
-            command: what repeats the comparison.
+            command: the command that repeats the comparison.
         """
         tables: dict[str, Any] = {"format": FORMAT, **_common(config)}
         tables["compare"] = {"methods": list(methods), "seeds": seeds, "command": command}
@@ -63,20 +63,20 @@ class ComparisonFolder:
         return read_toml(self.path / FILE)
 
     def results(self) -> list[tuple[str, Result]]:
-        """Return every run with its label, in the order they were asked for."""
+        """Return every run with its label, in the order of the file."""
         tables = self.read()
         first = tables["run"]["seed"]
-        places = [
+        paths = [
             (label, self.run(label, seed))
             for label in tables["compare"]["methods"]
             for seed in range(first, first + tables["compare"]["seeds"])
         ]
-        for _, place in places:
-            if not RunFolder(place).complete:
+        for _, path in paths:
+            if not RunFolder(path).complete:
                 raise CoterieError(f"{self.path} is not complete; continue it with `coterie resume {self.path}`")
-        return [(label, Result.read(place)) for label, place in places]
+        return [(label, Result.read(path)) for label, path in paths]
 
 
 def _common(config: Mapping[str, Any]) -> dict[str, Any]:
-    own = ("format", "method", "codec")  # the format, and what each method has of its own
+    own = ("format", "method", "codec")  # the format, and what each method has for itself
     return {section: dict(table) for section, table in config.items() if section not in own}

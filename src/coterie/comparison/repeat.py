@@ -4,7 +4,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coterie.comparison.lineup import FIRST, SHARED, Entry, label_of, not_default, variant
+from coterie.comparison.config import (
+    COMMON_SETTINGS,
+    DEFAULT_TABLES,
+    MethodChoice,
+    label_of,
+    not_default,
+    with_method,
+)
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings, default_tables
 from coterie.experiment.parts import Part
 from coterie.spec import to_dict
@@ -13,43 +20,67 @@ from coterie.storage.toml import toml_value
 __all__ = ["repeat_command"]
 
 
-def repeat_command(experiment: Experiment, entries: Sequence[Entry], seeds: int) -> str:
-    """Return the command that repeats a comparison: it names all but defaults that `compare` begins with, too."""
-    start = FIRST if experiment.data.name == FIRST["data"]["name"] else {}
-    usual = default_tables(experiment.data.name)
-    words = ["coterie", "compare", "--methods", ",".join(e.name if ":" in e.name else e.label for e in entries)]
-    words += ["--seeds", str(seeds)] + ([] if start else ["--data", experiment.data.name])
-    words += _set("data", not_default(experiment.data.spec))
-    for section in ("partition", "model", "graph"):
-        ours, theirs = getattr(experiment, section), Part.from_table(section, usual.get(section, {}))
-        chosen = {} if ours.name == theirs.name else {"name": ours.name}
-        chosen |= not_default(ours.common) | not_default(ours.spec)
-        words += _set(section, chosen | (_other(ours.to_dict(), theirs.to_dict()) if ours.name == theirs.name else {}))
-    words += _set("augment", not_default(experiment.augment))
-    usual_run = to_dict(RunSettings()) | start.get("run", {})
-    words += _set("run", not_default(experiment.run) | _other(to_dict(experiment.run), usual_run))
-    variants = [variant(experiment, entry) for entry in entries]
-    settings = [each.method.spec for each in variants]
-    begun = start.get("method", {})
-    held = {key: [getattr(each, key) for each in settings if hasattr(each, key)] for key in SHARED}
-    told = [not_default(each) | {k: getattr(each, k) for k in begun if hasattr(each, k)} for each in settings]
-    shared = {k: v[0] for k, v in held.items() if all(x == v[0] for x in v) and any(k in each for each in told)}
-    words += _set("method", shared)
-    for entry, chosen, each in zip(entries, told, variants, strict=True):
-        renamed = {"name": entry.name} if entry.label != label_of(entry.name) else {}
-        coded = {} if each.codec.name == SECTIONS["codec"].default else {"codec": _codec_table(each.codec)}
-        own = {k: v for k, v in chosen.items() if k not in shared}
-        words += _set(f"methods.{entry.label}", renamed | own | coded)
+def repeat_command(experiment: Experiment, choices: Sequence[MethodChoice], seeds: int) -> str:
+    """Return the command that repeats a comparison; it leaves out what `coterie compare` assumes anyway."""
+    is_default = experiment.data.name == DEFAULT_TABLES["data"]["name"]
+    assumed = DEFAULT_TABLES if is_default else {}
+    words = ["coterie", "compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
+    words += ["--seeds", str(seeds)] + ([] if is_default else ["--data", experiment.data.name])
+    for section, values in _common_sections(experiment, assumed.get("run", {})).items():
+        words += _set(section, values)
+    variants = [with_method(experiment, choice) for choice in choices]
+    settings = [_named_settings(each.method.spec, assumed.get("method", {})) for each in variants]
+    common = _equal_settings([each.method.spec for each in variants], settings)
+    words += _set("method", common)
+    for choice, own, each in zip(choices, settings, variants, strict=True):
+        words += _set(f"methods.{choice.label}", _own_settings(choice, own, each, common))
     return shlex.join(words)
 
 
-def _codec_table(codec: Any) -> Any:
-    """Return a codec's name, and its settings where they are not the usual ones."""
-    chosen = not_default(codec.spec)
-    return {"name": codec.name, **chosen} if chosen else codec.name
+def _common_sections(experiment: Experiment, run: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what must be set for all methods: what is not at its default, or not what this data set starts with."""
+    start = default_tables(experiment.data.name)
+    sections = {"data": not_default(experiment.data.spec)}
+    for section in ("partition", "model", "graph"):
+        ours, theirs = getattr(experiment, section), Part.from_table(section, start.get(section, {}))
+        same = ours.name == theirs.name
+        named = {} if same else {"name": ours.name}
+        changed = _differing(ours.to_dict(), theirs.to_dict()) if same else {}
+        sections[section] = named | not_default(ours.common) | not_default(ours.spec) | changed
+    sections["augment"] = not_default(experiment.augment)
+    start_run = to_dict(RunSettings()) | dict(run)
+    sections["run"] = not_default(experiment.run) | _differing(to_dict(experiment.run), start_run)
+    return sections
 
 
-def _other(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+def _named_settings(method: Any, assumed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a method that the command must name: `compare` would assume something else."""
+    return not_default(method) | {key: getattr(method, key) for key in assumed if hasattr(method, key)}
+
+
+def _equal_settings(methods: Sequence[Any], named: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the named common settings that are equal for all methods that have them: they are written once."""
+    equal = {}
+    for key in COMMON_SETTINGS:
+        values = [getattr(method, key) for method in methods if hasattr(method, key)]
+        if any(key in each for each in named) and all(value == values[0] for value in values):
+            equal[key] = values[0]
+    return equal
+
+
+def _own_settings(
+    choice: MethodChoice, named: Mapping[str, Any], experiment: Experiment, common: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what is set for one method only: its name under another label, its settings and its codec."""
+    own: dict[str, Any] = {"name": choice.name} if choice.label != label_of(choice.name) else {}
+    own |= {key: value for key, value in named.items() if key not in common}
+    if experiment.codec.name != SECTIONS["codec"].default:
+        settings = not_default(experiment.codec.spec)
+        own["codec"] = {"name": experiment.codec.name, **settings} if settings else experiment.codec.name
+    return own
+
+
+def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in ours.items() if theirs.get(key) != value}
 
 

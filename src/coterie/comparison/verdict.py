@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes half a second to import
 
+from coterie.learning.score import Score
+
 __all__ = ["Interval", "paired_interval", "verdict"]
 
 MANY = 0.25  # share of losing clients from which the verdict names them
@@ -30,9 +32,9 @@ def paired_interval(differences: np.ndarray, confidence: float = 0.95, choices: 
     """Return the mean of paired differences with its Student interval.
 
     Args:
-        differences: one a client.
+        differences: one per client.
         confidence: of all intervals together.
-        choices: how many methods the one in question was chosen from; each gets an equal share of the risk.
+        choices: the number of methods it is the best of; each gets an equal share of the risk.
     """
     count, mean = len(differences), float(np.mean(differences))
     if count < 2:
@@ -42,13 +44,13 @@ def paired_interval(differences: np.ndarray, confidence: float = 0.95, choices: 
     return Interval(mean, error, mean - reach, mean + reach)
 
 
-def verdict(gains: Mapping[str, np.ndarray], names: Sequence[str], metric: str) -> str:
+def verdict(gains: Mapping[str, np.ndarray], names: Sequence[str], score: Score) -> str:
     """Say in one sentence whether cooperation helps.
 
     Args:
         gains: for each cooperating method, each client's gain over training alone (positive is better).
         names: the clients' names.
-        metric: "accuracy" (gains are said in percentage points) or another score.
+        score: what the gains are differences of.
     """
     if not gains:
         return (
@@ -57,7 +59,7 @@ def verdict(gains: Mapping[str, np.ndarray], names: Sequence[str], metric: str) 
     if len(names) < 2:
         return "There is only one client, so there is nobody to cooperate with."
     if not any(np.any(gain) for gain in gains.values()):
-        return f"Cooperation makes no difference to these clients: each has the same {metric} as alone."
+        return f"Cooperation makes no difference to these clients: each has the same {score.name} as alone."
     intervals = {method: paired_interval(gain, choices=len(gains)) for method, gain in gains.items()}
     ranked = sorted(gains, key=lambda method: -intervals[method].mean)
     helpful = [method for method in ranked if intervals[method].low > 0]
@@ -68,30 +70,20 @@ def verdict(gains: Mapping[str, np.ndarray], names: Sequence[str], metric: str) 
         opening = f"Cooperation does not help these clients: even with the best method, {best},"
     else:
         opening = f"Whether cooperation helps these clients cannot be told from noise: with the best method, {best},"
-    found, better = intervals[best], int((gains[best] > 0).sum())
+    better = int((gains[best] > 0).sum())
     choice = f", corrected for choosing among {len(gains)} methods" if len(gains) > 1 else ""
-    mean, low, high = (_amount(value, metric) for value in (found.mean, found.low, found.high))
+    mean, low, high = (score.gain(getattr(intervals[best], name)) for name in ("mean", "low", "high"))
     return (
-        f"{opening} the mean gain over training alone is {mean} {_unit(metric)} "
+        f"{opening} the mean gain over training alone is {mean} {score.unit} "
         f"(95 % confidence interval {low} to {high}, paired over clients{choice}), and "
-        f"{better} of {len(names)} clients do better than alone{_losers(gains[best], names, metric)}."
+        f"{better} of {len(names)} clients do better than alone{_losers(gains[best], names, score)}."
     )
 
 
-def _losers(gain: np.ndarray, names: Sequence[str], metric: str) -> str:
-    """Name the clients that lose most, when many lose."""
+def _losers(gain: np.ndarray, names: Sequence[str], score: Score) -> str:
+    """Name the clients that lose most, if many lose."""
     worst_first = [i for i in np.argsort(gain, kind="stable") if gain[i] < 0]
     if len(worst_first) < MANY * len(names):
         return ""
-    named = [f"{names[i]} ({_amount(gain[i], metric)})" for i in worst_first[:3]]
+    named = [f"{names[i]} ({score.gain(gain[i])})" for i in worst_first[:3]]
     return f"; {len(worst_first)} lose, most of all {', '.join(named)}"
-
-
-def _amount(gain: float, metric: str) -> str:
-    if metric == "accuracy":
-        return f"{round(100 * gain, 1) + 0.0:+.1f}"  # + 0.0 turns a rounded -0.0 into 0.0
-    return f"{gain:+.3g}"
-
-
-def _unit(metric: str) -> str:
-    return "points of accuracy" if metric == "accuracy" else f"in {metric}"

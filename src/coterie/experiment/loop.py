@@ -145,8 +145,7 @@ class Loop:
         if not self.keeps_best:
             self.best_round = number
             return
-        sign = 1 if self.job.task.higher_is_better else -1
-        score = sign * float(row["validation_score"][self.validated].mean())
+        score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
         if self.best_score is None or score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
             self.best = jax.device_get(self.training.models(self.state, number))
@@ -238,7 +237,7 @@ class Loop:
             seconds=self._seconds(),
             best_round=self.best_round,
             metric=job.task.metric,
-            higher_is_better=job.task.higher_is_better,
+            role=job.method.role,
             device=self.engine.device.label,
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,

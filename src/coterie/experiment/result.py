@@ -1,4 +1,5 @@
-"""What a run gives back: metrics as a DataFrame, personal models, the cooperation graph, the ledger."""
+"""The result of a run: metrics as a DataFrame, personal models, the cooperation graph, the ledger. No JAX until a
+model is asked for."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder, model_file
+from coterie.learning.score import Score, score_named
 from coterie.peers.ledger import Ledger
 from coterie.spec import nearest
 from coterie.storage.durable import durable_write, storage_errors
@@ -17,6 +19,8 @@ __all__ = ["PersonalModel", "Result", "worst"]
 
 ALL_MODELS = "all-clients.safetensors"
 MODEL_FILES = 2000  # clients up to which every model gets a file of its own
+# Roles by method, for folders that were written before summary.json had the role.
+EARLIER_ROLES = {"local": "alone", "local-exact": "alone", "pooled": "ceiling", "pooled-exact": "ceiling"}
 
 
 @dataclasses.dataclass
@@ -26,15 +30,16 @@ class Result:
     Attributes:
         config: the complete experiment.
         names: the clients' names.
-        rows: one entry an evaluation: `round` and the metrics of every client `[K]`.
-        ledger: what was sent.
+        rows: one entry per evaluation: `round` and the metrics of every client `[K]`.
+        ledger: messages and bytes.
         graphs: by round, `neighbours`, `present` and `weights [K, D]`; empty where the method has no graph.
-        seconds: wall time in all, in compilation, in the compiled program.
+        seconds: wall time in total, in compilation, in the compiled program.
         best_round: the evaluation whose models are kept: the last, or the best where a run stops early or has a path.
-        metric: the name of the score; `higher_is_better` says which way is better.
+        metric: the name of the score.
         device: where it ran.
+        role: what the method is in a comparison: "alone", "ceiling" or "cooperates".
         folder: the folder of the run, if it has one.
-        task: what each client learned; None where the result was read from a folder and nobody has asked for a model.
+        task: what each client learned; None if the result was read from a folder and no model has been loaded.
         variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
     """
 
@@ -46,15 +51,25 @@ class Result:
     seconds: dict[str, float]
     best_round: int
     metric: str
-    higher_is_better: bool
     device: str
+    role: str = "cooperates"
     folder: Path | None = None
     task: Any = None
     variables: Any = None
 
     @property
+    def score(self) -> Score:
+        """How the score is computed and written."""
+        return score_named(self.metric)
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger score is a better one."""
+        return self.score.higher_is_better
+
+    @property
     def metrics(self) -> Any:
-        """Return every metric as a DataFrame: one row a client and evaluation."""
+        """Return every metric as a DataFrame: one row per client and evaluation."""
         import pandas as pd
 
         frames = [pd.DataFrame({"client": self.names, **row}) for row in self.rows]
@@ -75,11 +90,12 @@ class Result:
             "method": self.config["method"]["name"],
             "seed": self.config["run"]["seed"],
             "round": self.best_round,
+            "role": self.role,
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "mean": float(score.mean()),
             "std": float(score.std()),
-            "worst": worst(score, self.higher_is_better),
+            "worst": worst(score, self.score),
             "own_head": float(self.final["test_own_score"].mean()),
             "bytes_per_client": self.ledger.bytes_per_client(),
             "seconds": self.seconds,
@@ -99,6 +115,10 @@ class Result:
         variables = self._variables(self.index(client))
         return PersonalModel(self.task, variables)
 
+    def forget_models(self) -> None:
+        """Free the memory of the models; those of a run with a folder are loaded from there when they are asked for."""
+        self.variables = None
+
     def save_models(self, folder: str | Path) -> list[Path]:
         """Write every client's model as a safetensors file with PyTorch's parameter names; returns the files."""
         folder = Path(folder)
@@ -111,7 +131,7 @@ class Result:
         return files
 
     def model_files(self) -> Iterator[tuple[str, bytes]]:
-        """Return name and content of the files in `models/`: one a client, or a single one where there are too many."""
+        """Yield name and content of the files in `models/`: one per client, or a single one for very many clients."""
         if len(self.names) > MODEL_FILES:
             yield ALL_MODELS, self._encode(self.variables, "all")
             return
@@ -124,7 +144,7 @@ class Result:
         return encode(_by_name(variables), {"client": client, "method": self.config["method"]["name"]})
 
     def _variables(self, i: int) -> Any:
-        """Return the numbers of client i's model, from memory or from the folder."""
+        """Return client i's model, from memory or from the folder."""
         import jax
 
         if self.variables is not None:
@@ -138,44 +158,44 @@ class Result:
         with precision(np.dtype(self.task.dtype).name):
             like = jax.eval_shape(self.task.init, jax.random.key(0))
             if len(self.names) <= MODEL_FILES:
-                found = load(self.folder / "models" / model_file(i, self.names[i]), _by_name(like))
+                arrays = load(self.folder / "models" / model_file(i, self.names[i]), _by_name(like))
             else:
                 stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((len(self.names), *a.shape), a.dtype), like)
-                held = load(self.folder / "models" / ALL_MODELS, _by_name(stacked))
-                found = {name: array[i] for name, array in held.items()}
-            return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(found[name]) for name in _by_name(like)])
+                everyone = load(self.folder / "models" / ALL_MODELS, _by_name(stacked))
+                arrays = {name: array[i] for name, array in everyone.items()}
+            return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(arrays[name]) for name in _by_name(like)])
 
     def _make_task(self) -> Any:
-        """Build the task of a run that was read from its folder, which takes its data."""
+        """Build the task of a run that was read from its folder; this loads its data."""
         from coterie.experiment.config import Experiment
         from coterie.experiment.job import load_federation, make_task
 
         if self.config["data"]["name"] == "in-memory":
             raise CoterieError(
                 f"{self.folder} was started with data from Python: call coterie.run with the same data and "
-                f"out={str(self.folder)!r} to get at its models"
+                f"out={str(self.folder)!r} to load its models"
             )
         experiment = Experiment.from_dict(self.config)
         return experiment.method.spec.adapt(make_task(experiment, load_federation(experiment)))
 
     def weights(self, round: int | None = None) -> np.ndarray:
         """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""
-        held = self._graph_at(round)
+        table = self._graph_at(round)
         matrix = np.zeros((len(self.names), len(self.names)))
-        rows = np.repeat(np.arange(len(self.names)), held["neighbours"].shape[1])
-        np.add.at(matrix, (rows, held["neighbours"].ravel()), (held["weights"] * held["present"]).ravel())
+        rows = np.repeat(np.arange(len(self.names)), table["neighbours"].shape[1])
+        np.add.at(matrix, (rows, table["neighbours"].ravel()), (table["weights"] * table["present"]).ravel())
         matrix[np.diag_indices_from(matrix)] = 1 - (matrix.sum(1) - np.diag(matrix))
         return matrix
 
     def graph(self, round: int | None = None) -> Any:
-        """Return the cooperation weights as a NetworkX graph: an edge u -> v says v listens to u with that weight."""
+        """Return the cooperation weights as a NetworkX graph: an edge u -> v is the weight that v gives to u."""
         import networkx as nx
 
-        held = self._graph_at(round)
+        table = self._graph_at(round)
         graph = nx.DiGraph()
         graph.add_nodes_from(self.names)
-        for i, k in zip(*np.nonzero(held["present"]), strict=True):
-            graph.add_edge(self.names[held["neighbours"][i, k]], self.names[i], weight=float(held["weights"][i, k]))
+        for i, k in zip(*np.nonzero(table["present"]), strict=True):
+            graph.add_edge(self.names[table["neighbours"][i, k]], self.names[i], weight=float(table["weights"][i, k]))
         return graph
 
     def save_graph(self, path: str | Path, round: int | None = None) -> Path:
@@ -196,7 +216,7 @@ class Result:
     def clusters(self, round: int | None = None) -> np.ndarray:
         """Return each client's cluster `[K]` after a round (default: of the kept models), named by its lowest client.
 
-        Clients of a cluster are joined by weights above 0; with `network-lasso` and `component` these are the clients
+        Clients of a cluster are joined by positive weights; with `network-lasso` and `component` these are the clients
         that have the same personal part.
         """
         from coterie.experiment.cluster_path import clusters_of
@@ -220,7 +240,7 @@ class Result:
 
     @classmethod
     def read(cls, path: str | Path, task: Any = None) -> "Result":
-        """Read the result of a complete run from its folder; models are loaded when they are asked for."""
+        """Read the result of a complete run from its folder; a model is loaded when it is asked for."""
         folder = RunFolder(path)
         config = folder.config()
         if not folder.complete:
@@ -235,8 +255,8 @@ class Result:
             seconds=summary["seconds"],
             best_round=summary["round"],
             metric=summary["metric"],
-            higher_is_better=summary["higher_is_better"],
             device=summary["device"],
+            role=summary.get("role") or EARLIER_ROLES.get(config["method"]["name"], "cooperates"),
             folder=folder.path,
             task=task,
         )
@@ -263,15 +283,15 @@ class PersonalModel:
             return np.asarray(self._task.apply(self.variables, jnp.asarray(x))[0])
 
 
-def worst(score: np.ndarray, higher_is_better: bool) -> float:
-    """Return the mean of the worst decile of clients, or below 20 clients the worst client's score."""
-    ordered = np.sort(score) if higher_is_better else np.sort(score)[::-1]
-    count = len(score) // 10 if len(score) >= 20 else 1
+def worst(scores: np.ndarray, score: Score) -> float:
+    """Return the mean over the worst decile of clients, or with fewer than 20 clients the worst client's score."""
+    ordered = np.sort(scores) if score.higher_is_better else np.sort(scores)[::-1]
+    count = len(scores) // 10 if len(scores) >= 20 else 1
     return float(ordered[:count].mean())
 
 
 def _by_name(variables: Any) -> dict[str, Any]:
-    """Lay a model out by name, its statistics (batch norm and the like) beside its parameters."""
+    """Return a model's parameters and statistics (batch norm and the like) by name."""
     from coterie.models.naming import names
 
     statistics = {f"statistics.{name}": leaf for name, leaf in names(variables.statistics)}

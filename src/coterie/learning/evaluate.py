@@ -1,40 +1,75 @@
 """Evaluation, explicit because it is so often done wrong.
 
-Which model: the client's personal one. On which data: the client's own test (and validation) samples, every one of
-them once and no padding. With which head: all classes (`score`), and only the client's own labels (`own_score`).
+Which model: the client's personal one. On which data: the client's own test (and validation) samples, each of them
+once, and no padding. With which head: all classes (`score`), and only the client's own labels (`own_score`).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from coterie.data.clients import Clients, Split
-from coterie.learning.task import Metrics, Task, Variables
+from coterie.learning.task import Task, Variables
 
-__all__ = ["client_metrics", "evaluate"]
+__all__ = ["Metrics", "client_metrics", "evaluate"]
 
 BATCH = 64  # samples at a time, so that memory does not grow with the test set
+
+
+class Metrics(NamedTuple):
+    """What evaluation reports for a client."""
+
+    loss: jax.Array  # mean over its samples
+    score: jax.Array  # the task's score, with all classes
+    own_score: jax.Array  # the score when only the client's own labels compete (equal to `score` elsewhere)
 
 
 def client_metrics(task: Task, variables: Variables, data: Split, labels: jax.Array) -> Metrics:
     """Return one client's mean loss and scores on one of its splits; zeros where the split is empty."""
     n = data.x.shape[0]
     size = min(BATCH, n)
+    batches = -(-n // size)
 
-    def add(b: Any, total: Metrics) -> Metrics:
+    def add(b: Any, carry: tuple[Metrics, Any]) -> tuple[Metrics, Any]:
+        total, outputs = carry
         place = b * size + jnp.arange(size)
         inside = jnp.minimum(place, n - 1)  # the last batch may be short; what is repeated is masked
-        mask = place < data.count
-        found = task.metrics(variables, data.x[inside], data.y[inside], mask, labels)
-        return Metrics(*map(jnp.add, total, found))
+        output, _ = task.apply(variables, data.x[inside])
+        values = _per_sample(task, output, data.y[inside], labels)
+        sums = (jnp.where(place < data.count, value, 0).sum() for value in values)
+        if outputs is not None:
+            outputs = lax.dynamic_update_slice_in_dim(outputs, output, b * size, 0)
+        return Metrics(*map(jnp.add, total, sums)), outputs
 
-    total = lax.fori_loop(0, -(-n // size), add, Metrics(*[jnp.zeros((), task.dtype)] * 3))
+    outputs = None if task.score.whole is None else _no_outputs(task, variables, data.x[:1], batches * size)
+    total, outputs = lax.fori_loop(0, batches, add, (Metrics(*[jnp.zeros((), task.dtype)] * 3), outputs))
     means = Metrics(*(value / jnp.maximum(data.count, 1) for value in total))
-    if task.kind == "regression":
-        return Metrics(means.loss, jnp.sqrt(means.score), jnp.sqrt(means.own_score))
-    return means
+    if task.score.whole is None:
+        return Metrics(means.loss, *map(task.score.finish, means[1:]))
+    mask = jnp.arange(n) < data.count
+    whole = [task.score.whole(head, data.y, mask) for head in _heads(task, outputs[:n], labels)]
+    return Metrics(means.loss, *(jnp.where(mask.any(), value, 0) for value in whole))
+
+
+def _per_sample(task: Task, output: jax.Array, y: jax.Array, labels: jax.Array) -> Metrics:
+    """Return the loss and the scores of every sample `[B]`; zeros for a score of all samples at once."""
+    losses, each = task.losses(output, y), task.score.each
+    if each is None:
+        return Metrics(losses, *[jnp.zeros_like(losses)] * 2)
+    return Metrics(losses, *(each(head, y) for head in _heads(task, output, labels)))
+
+
+def _heads(task: Task, output: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the outputs with all classes, and with the client's own labels only."""
+    return output, jnp.where(labels, output, -jnp.inf) if task.kind == "classification" else output
+
+
+def _no_outputs(task: Task, variables: Variables, x: jax.Array, count: int) -> jax.Array:
+    """Return the place for the outputs of `count` samples."""
+    output = jax.eval_shape(lambda: task.apply(variables, x)[0])
+    return jnp.zeros((count, *output.shape[1:]), output.dtype)
 
 
 def evaluate(task: Task, peers: Any, models: Variables, clients: Clients) -> dict[str, Metrics]:

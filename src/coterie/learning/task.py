@@ -1,8 +1,8 @@
-"""What one client learns: a model, its loss and its metric, written for a single client.
+"""What one client learns: a model, its loss and its score, written for a single client.
 
 The engine batches these functions over clients; nothing here knows that there are others. The model contract is
-`apply(variables, x, key, train) -> (output, statistics)`: `params` are trained and may travel, `statistics`
-(batch norm and the like) belong to the client and never do.
+`apply(variables, x, key, train) -> (output, statistics)`: `params` are trained and may be sent, `statistics`
+(batch norm and the like) belong to the client and are never sent.
 """
 
 import copy
@@ -19,32 +19,25 @@ from jax.extend.core import jaxpr_as_fun
 
 from coterie.data.clients import Federation, Kind
 from coterie.errors import CoterieError
+from coterie.learning.score import Score, score_of
 from coterie.models.augment import Augment, take
 from coterie.models.convert import replace_convolutions
 from coterie.models.ensemble import ensemble_of
 from coterie.models.linear import Linear
 from coterie.models.naming import names, select
 
-__all__ = ["Metrics", "Task", "Variables"]
+__all__ = ["Task", "Variables"]
 
 
 class Variables(NamedTuple):
-    """A model's numbers: what is trained, and the statistics that stay with the client."""
+    """A model's arrays: the trained parameters, and the statistics that stay with the client."""
 
     params: Any
     statistics: Any = ()
 
 
-class Metrics(NamedTuple):
-    """What evaluation reports for a client: means over its samples."""
-
-    loss: jax.Array
-    score: jax.Array  # accuracy over all classes, or root mean squared error
-    own_score: jax.Array  # accuracy when only the client's own labels compete (equal to `score` elsewhere)
-
-
 class Task:
-    """Model, loss and metric of one client.
+    """Model, loss and score of one client.
 
     Args:
         module: an Equinox module, the pair `eqx.nn.make_with_state` returns, or a function `key -> module`.
@@ -55,8 +48,9 @@ class Task:
         augment: random crop and flip of training images.
         dtype: floating type of parameters and inputs.
         equal_sizes: whether every client has the same number of training samples, so that an epoch has a known length.
-        members: how many such models a client has; their predictions are averaged.
+        members: models per client; their predictions are averaged.
         mixture: whether the members' weights are parameters (`mixture`) instead of equal.
+        metric: the name of the score (`coterie.learning.score`); default: accuracy, or rmse for a regression.
     """
 
     def __init__(
@@ -72,9 +66,10 @@ class Task:
         equal_sizes: bool = False,
         members: int = 1,
         mixture: bool = False,
+        metric: str | None = None,
     ):
         self._made_of: dict[str, Any] = {"mean": mean, "std": std, "augment": augment, "dtype": dtype}
-        self._made_of |= {"equal_sizes": equal_sizes, "members": members}
+        self._made_of |= {"equal_sizes": equal_sizes, "members": members, "metric": metric}
         is_instance = isinstance(module, eqx.Module | tuple)
         if is_instance and members > 1:
             raise CoterieError("members: give a function of a key or a configured model, so that each can be drawn")
@@ -83,6 +78,7 @@ class Task:
         if members > 1 or mixture:
             self._build = ensemble_of(self._alone, members, mixture, kind != "regression")
         self.kind: Kind = kind
+        self.score: Score = score_of(kind, metric)
         self.augment = augment
         self.equal_sizes = equal_sizes
         self._mean, self._std, self.dtype = np.asarray(mean), np.asarray(std), dtype
@@ -114,7 +110,7 @@ class Task:
         return task
 
     def linear(self) -> "Task":
-        """Return the task of one linear layer on the same inputs, nothing of it personal."""
+        """Return the task of one linear layer on the same inputs, without personal parts."""
         shape, outputs = self.sample_shape, self.outputs
         options = self._made_of | {"members": 1, "augment": None}
         task = Task(lambda key: Linear().build(shape, outputs, key), self.kind, **options)
@@ -125,7 +121,7 @@ class Task:
         """Return the task of an ensemble of such models whose weights, `mixture`, are parameters and stay personal."""
         if self.personal:
             raise CoterieError(
-                f"personal: {', '.join(self.personal)} cannot be personal beside an ensemble's weights; leave "
+                f"personal: {', '.join(self.personal)} cannot be personal as well as an ensemble's weights; leave "
                 "model.personal empty"
             )
         options = self._made_of | {"members": members if self.members == 1 else self.members}
@@ -140,7 +136,7 @@ class Task:
         return jax.tree.map(lambda a: a.astype(self.dtype), params), static, statistics
 
     def _check_shapes(self, federation: Federation) -> None:
-        """Trace the model on one sample, so that a model that does not fit is refused before anything is compiled."""
+        """Trace the model on one sample, to refuse a model that does not fit before anything is compiled."""
         x = jnp.asarray(np.zeros((1, *federation.sample_shape), federation.train.x.dtype))  # of a type JAX has
         expected: tuple[int, ...] = (1, federation.classes)
         if self.kind == "next-character":
@@ -176,11 +172,11 @@ class Task:
         return Variables(params, statistics)
 
     def module(self, variables: Variables, train: bool = False) -> Any:
-        """Return the Equinox module with these numbers in it."""
+        """Return the Equinox module with these arrays in it."""
         return eqx.nn.inference_mode(eqx.combine(variables.params, self._static), value=not train)
 
     def prepare(self, x: jax.Array) -> jax.Array:
-        """Turn stored samples into what the model reads: bytes become normalised floats, floats keep their values."""
+        """Turn stored samples into inputs of the model: bytes become normalised floats, floats keep their values."""
         if x.dtype == jnp.uint8:
             shape = (-1,) + (1,) * (x.ndim - 2) if x.ndim > 2 else (-1,)
             mean, std = (jnp.asarray(v, self.dtype).reshape(shape) for v in (self._mean, self._std))
@@ -227,55 +223,34 @@ class Task:
         losses = jnp.where(mask, self.losses(output, y), 0)
         return losses.sum() / jnp.maximum(mask.sum(), 1), statistics
 
-    def metrics(self, variables: Variables, x: jax.Array, y: jax.Array, mask: jax.Array, labels: jax.Array) -> Metrics:
-        """Return the *sums* over the masked samples that `evaluate` divides by the client's count."""
-        output, _ = self.apply(variables, x)
-        losses = self.losses(output, y)
-        if self.kind == "regression":
-            squared = jnp.mean((output - y.reshape(output.shape)) ** 2, axis=tuple(range(1, output.ndim)))
-            found = (losses, squared, squared)
-        else:
-
-            def hits(logits: jax.Array) -> jax.Array:
-                return jnp.mean(jnp.argmax(logits, -1) == y, axis=tuple(range(1, y.ndim)), dtype=losses.dtype)
-
-            own = jnp.where(labels, output, -jnp.inf) if self.kind == "classification" else output
-            found = (losses, hits(output), hits(own))
-        return Metrics(*(jnp.where(mask, value, 0).sum() for value in found))
-
     @property
     def metric(self) -> str:
         """The name of the score."""
-        return "rmse" if self.kind == "regression" else "accuracy"
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a larger score is a better one."""
-        return self.kind != "regression"
+        return self.score.name
 
     def shared(self, params: Any) -> Any:
-        """Return the parameters that may travel; the personal ones are None in it."""
+        """Return the parameters that may be sent; the personal ones are None in it."""
         return eqx.partition(params, self._is_personal)[1]
 
     def own(self, params: Any) -> Any:
-        """Return the personal parameters; what may travel is None in it."""
+        """Return the personal parameters; the others are None in it."""
         return eqx.partition(params, self._is_personal)[0]
 
     def join(self, shared: Any, params: Any) -> Any:
-        """Return `params` with its shared part replaced: what is personal stays."""
+        """Return `params` with its shared part replaced and its personal part as it is."""
         return eqx.combine(shared, self.own(params))
 
     def batch(self, x: jax.Array, indices: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Gather a minibatch from a client's samples, augmented when the task says so and a key is given."""
+        """Gather a minibatch from a client's samples, augmented if the task augments and a key is given."""
         if key is None or self.augment is None:
             return x[indices]
         return take(x, indices, key, self.augment)
 
 
 def _as_if_alone(fn: Callable, *arguments: Any) -> Any:
-    """Trace `fn` as if no devices shared the work, which gives shapes a sharding that Equinox's State stumbles over."""
+    """Trace `fn` outside the device mesh: with it, shapes have a sharding that Equinox's State does not support."""
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), arguments)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
         program, result = jax.make_jaxpr(fn, return_shape=True)(*shapes)
-    found = jaxpr_as_fun(program)(*jax.tree.leaves(arguments))
-    return jax.tree.unflatten(jax.tree.structure(result), found)
+    leaves = jaxpr_as_fun(program)(*jax.tree.leaves(arguments))
+    return jax.tree.unflatten(jax.tree.structure(result), leaves)

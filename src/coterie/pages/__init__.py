@@ -1,7 +1,7 @@
 """The report: a comparison as one HTML file that opens without network, made to be sent to a colleague.
 
-`content` and `weights` reduce a comparison to the numbers that are drawn, `page` and `sections` write the HTML around
-them, `report.js` draws them with Plotly, which is embedded once.
+`content`, `weights` and `path` reduce a comparison to the numbers that are drawn, `page` and `sections` write the HTML,
+`report.js` draws with Plotly, which is embedded once. `html` is the skeleton of every page.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ __all__ = ["plotly_javascript", "report", "write_report"]
 
 
 def report(what: "Comparison | str | Path | Sequence[str | Path]", path: str | Path = "report.html") -> Path:
-    """Write the report of a comparison, or of the folders of runs and comparisons, as one HTML file."""
+    """Write the report of a comparison, or of folders of runs and comparisons, as one HTML file."""
     from coterie.comparison.comparison import Comparison
 
     comparison = (
@@ -32,10 +32,10 @@ def write_report(comparison: "Comparison", path: str | Path) -> Path:
 
     Args:
         comparison: the results by method, with the clients they belong to.
-        path: the file; its folder is made where it is missing.
+        path: the file; its folder is made if it is missing.
 
     Returns:
-        The file, at most 10 MB: beyond some hundred clients, plots of single clients are sampled or grouped and say so.
+        The file, at most 10 MB: with more than some hundred clients, plots show a sample or groups and say so.
     """
     from coterie.pages.page import render
     from coterie.storage.durable import durable_write, storage_errors

@@ -1,7 +1,7 @@
 """The numbers the report draws, reduced so that the file stays small however many clients there are.
 
 Curves pool all clients and seeds, so they cost the same at any size. Plots of single clients show at most `CLIENTS`
-of them, evenly spaced in the order in which they are drawn: the shape stays, and the note says so.
+of them, evenly spaced in the order in which they are drawn: the shape stays the same, and a note says so.
 """
 
 import math
@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.experiment.result import Result
+from coterie.learning.score import Score
 from coterie.pages.path import cluster_paths
 from coterie.pages.weights import client_order, evenly, weight_maps
-from coterie.pages.words import METRIC_NAMES, clip, count_text, label_text
+from coterie.pages.words import clip, count_text, label_text
 
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["chosen_method", "content", "per_client", "worst_clients"]
+__all__ = ["content", "per_client", "worst_clients"]
 
 CLIENTS = 500  # clients drawn one by one, for each method
-CLIENTS_IN_ALL = 6000  # and for all methods together
+CLIENTS_IN_ALL = 6000  # clients drawn one by one, for all methods together
 CURVE_POINTS = 400
 PARTITION_CLIENTS = 200
 PARTITION_CLASSES = 200
@@ -36,14 +37,14 @@ def content(comparison: "Comparison") -> dict[str, Any]:
     drawn = {name: _sampled(comparison, name, len(methods)) for name in methods}
     partition = _partition(clients)
     used = {i for part in drawn.values() for i in part["ids"]} | set(partition["ids"])
-    metric = board[0]["metric"]
-    found = {
-        "metric": metric,
-        "metric_name": METRIC_NAMES.get(metric, metric),
-        "percent": metric == "accuracy",
-        "higher_is_better": board[0]["higher_is_better"],
+    score = comparison.score
+    drawing = {
+        "metric": score.name,
+        "metric_name": score.label,
+        "percent": score.percent,
+        "higher_is_better": score.higher_is_better,
         "baseline": comparison.baseline,
-        "chosen": chosen_method(comparison),
+        "chosen": comparison.best(),
         "methods": [
             {key: row[key] for key in ("method", "ceiling", "mean", "bytes_per_client")} | {"color": i}
             for i, row in enumerate(board)
@@ -59,17 +60,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "paths": cluster_paths({name: comparison.results[name][0] for name in methods}, clients),
         "partition": partition,
     }
-    return _plain(found)
-
-
-def chosen_method(comparison: "Comparison") -> str:
-    """Return the best method that is neither the ceiling nor training alone (or the best there is)."""
-    board = comparison.leaderboard()
-    sign = 1 if board[0]["higher_is_better"] else -1
-    open_to_choice = [row for row in board if not row["ceiling"]] or board
-    alone = {name for name, results in comparison.results.items() if results[0].config["method"]["name"] == "local"}
-    cooperating = [row for row in open_to_choice if row["method"] not in alone] or open_to_choice
-    return max(cooperating, key=lambda row: sign * row["mean"])["method"]
+    return _plain(drawing)
 
 
 def per_client(comparison: "Comparison", method: str) -> dict[str, np.ndarray | None]:
@@ -87,7 +78,7 @@ def per_client(comparison: "Comparison", method: str) -> dict[str, np.ndarray | 
 def worst_clients(comparison: "Comparison", method: str, most: int = 10) -> list[dict[str, Any]]:
     """Return the clients a method serves worst: name, score, training alone, gain, training samples, labels."""
     values = per_client(comparison, method)
-    order = _worst_first(values["score"], comparison.results[method][0].higher_is_better)[:most]
+    order = _worst_first(values["score"], comparison.score)[:most]
     return [
         {name: None if value is None else float(value[i]) for name, value in values.items()}
         | _about(comparison.clients, int(i))
@@ -96,49 +87,49 @@ def worst_clients(comparison: "Comparison", method: str, most: int = 10) -> list
 
 
 def _over_seeds(values: Any) -> np.ndarray:
-    """Return one number a client: `[seeds, K]` becomes `[K]`."""
+    """Return one number per client: `[seeds, K]` becomes `[K]`."""
     array = np.asarray(values, float)
     return array.mean(0) if array.ndim == 2 else array
 
 
-def _worst_first(score: Any, higher_is_better: bool) -> np.ndarray:
-    return np.argsort(score if higher_is_better else -score, kind="stable")
+def _worst_first(values: Any, score: Score) -> np.ndarray:
+    return np.argsort(score.sign * values, kind="stable")
 
 
 def _sampled(comparison: "Comparison", method: str, methods: int) -> dict[str, Any]:
-    """Return the clients of one method from the worst to the best, and over *all* of them how many gain."""
+    """Return a sample of clients from the worst to the best under one method, and how many of *all* clients gain."""
     values = per_client(comparison, method)
-    order = _worst_first(values["score"], comparison.results[method][0].higher_is_better)
+    order = _worst_first(values["score"], comparison.score)
     most = min(CLIENTS, max(50, CLIENTS_IN_ALL // methods))
     ids = order[evenly(len(order), most)]
-    found: dict[str, Any] = {name: None if value is None else value[ids] for name, value in values.items()}
+    shown: dict[str, Any] = {name: None if value is None else value[ids] for name, value in values.items()}
     gain = values["gain"]
     if gain is not None:
-        found["gaining"], found["losing"] = int((gain > 0).sum()), int((gain < 0).sum())
-        found["median_gain"] = float(np.median(gain))
+        shown["gaining"], shown["losing"] = int((gain > 0).sum()), int((gain < 0).sum())
+        shown["median_gain"] = float(np.median(gain))
     note = ""
     if len(ids) < len(order):
         note = f"{count_text(len(ids))} of {count_text(len(order))} clients are drawn, evenly spaced in order of score."
-    return found | {"ids": ids.tolist(), "note": note}
+    return shown | {"ids": ids.tolist(), "note": note}
 
 
 def _curve(results: Sequence[Result]) -> dict[str, Any]:
-    """Return score and loss over rounds: mean and band over all clients of all seeds, and the bytes until then."""
+    """Return score and loss over rounds: mean and band over all clients of all seeds, and the bytes so far."""
     numbers = sorted({row["round"] for result in results for row in result.rows})
     rounds = [numbers[i] for i in evenly(len(numbers), CURVE_POINTS)]
-    found: dict[str, Any] = {"rounds": rounds, "score": [], "loss": [], "bytes": []}
+    curve: dict[str, Any] = {"rounds": rounds, "score": [], "loss": [], "bytes": []}
     for number in rounds:
         # A seed that stopped early stays where it stopped.
         rows = [max((r for r in result.rows if r["round"] <= number), key=_round, default=None) for result in results]
         reached = [row for row in rows if row is not None]
         for name in ("score", "loss"):
-            found[name].append(_band(np.concatenate([np.asarray(row[f"test_{name}"], float) for row in reached])))
+            curve[name].append(_band(np.concatenate([np.asarray(row[f"test_{name}"], float) for row in reached])))
         sent = [np.mean(row["bytes_sent"]) + np.mean(row["bytes_received"]) for row in reached if "bytes_sent" in row]
-        found["bytes"].append(float(np.mean(sent)) if sent else None)
+        curve["bytes"].append(float(np.mean(sent)) if sent else None)
     for name in ("score", "loss"):
-        found[name] = dict(zip(("mean", "low", "high"), zip(*found[name], strict=True), strict=True))
-    found["stopped_early"] = len({result.rows[-1]["round"] for result in results}) > 1
-    return found
+        curve[name] = dict(zip(("mean", "low", "high"), zip(*curve[name], strict=True), strict=True))
+    curve["stopped_early"] = len({result.rows[-1]["round"] for result in results}) > 1
+    return curve
 
 
 def _last(comparison: "Comparison", name: str) -> dict[str, Any]:
@@ -148,12 +139,12 @@ def _last(comparison: "Comparison", name: str) -> dict[str, Any]:
 def _quality(results: Sequence[Result]) -> dict[str, Any]:
     """Return how a learned graph compares with the true groups over rounds, means over seeds."""
     rounds = [row["round"] for row in results[0].rows]
-    found: dict[str, Any] = {"rounds": rounds}
+    curves: dict[str, Any] = {"rounds": rounds}
     for name in ("graph_auroc", "graph_ari", "graph_l1"):
         values = [[row.get(name, math.nan) for row in result.rows if row["round"] in rounds] for result in results]
         same_length = [value for value in values if len(value) == len(rounds)]
-        found[name] = np.mean(same_length, axis=0)
-    return found
+        curves[name] = np.mean(same_length, axis=0)
+    return curves
 
 
 def _round(row: dict[str, Any]) -> int:
@@ -169,15 +160,15 @@ def _band(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _partition(clients: dict[str, Any]) -> dict[str, Any]:
-    """Return who holds what: label counts where there are labels, otherwise only sizes."""
+    """Return what data each client has: label counts where there are labels, otherwise only sizes."""
     total = len(clients["names"])
     labels = np.asarray(clients.get("label_counts") or [], np.int64)
     has_labels = labels.ndim == 2 and labels.shape[1] > 0
     train = np.asarray(clients["sizes"]["train"])
     order = client_order(clients) if has_labels else np.argsort(train, kind="stable")
     ids = order[evenly(total, PARTITION_CLIENTS)]
-    found: dict[str, Any] = {"ids": ids.tolist(), "counts": None, "classes": None}
-    found["sizes"] = {part: np.asarray(count)[ids] for part, count in clients["sizes"].items()}
+    table: dict[str, Any] = {"ids": ids.tolist(), "counts": None, "classes": None}
+    table["sizes"] = {part: np.asarray(count)[ids] for part, count in clients["sizes"].items()}
     notes = []
     if len(ids) < total:
         notes.append(f"{len(ids)} of {count_text(total)} clients are drawn, evenly spaced in this order.")
@@ -186,10 +177,10 @@ def _partition(clients: dict[str, Any]) -> dict[str, Any]:
         if len(classes) > PARTITION_CLASSES:
             classes = np.sort(np.argsort(-labels.sum(0), kind="stable")[:PARTITION_CLASSES])
             notes.append(f"The {PARTITION_CLASSES} most frequent of {count_text(labels.shape[1])} classes are drawn.")
-        found |= {"classes": classes, "counts": labels[np.ix_(ids, classes)].T}
+        table |= {"classes": classes, "counts": labels[np.ix_(ids, classes)].T}
     elif clients["kind"] == "classification":
         notes.append("The labels of so many clients are not recorded; these are their numbers of samples.")
-    return found | {"note": " ".join(notes)}
+    return table | {"note": " ".join(notes)}
 
 
 def _about(clients: dict[str, Any], i: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Clusters along the path: how one cluster of all clients splits while lam shrinks, as lines that part.
+"""Clusters along the path: one cluster of all clients splits while lam shrinks, drawn as lines that separate.
 
-A line is a client. Clients that have the same personal part run side by side as one ribbon, others with a gap between
-them; the order of the lines is that of the splits, so that they cross only where clients change their cluster.
+A line is a client. Clients with the same personal part are drawn side by side as one ribbon, others with a gap; lines
+are ordered by the splits, so they cross only where clients change their cluster.
 """
 
 from html import escape
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["cluster_paths", "places", "section"]
 
 CLIENTS = 200  # lines drawn, at most
-COLORS = 7  # of the palette; more groups than these repeat them
-TIGHT = 0.22  # gap between two lines of one ribbon, as a share of the gap between clients on their own
+COLORS = 7  # in the palette; with more groups they repeat
+TIGHT = 0.22  # gap between two lines of one ribbon, relative to the gap between single clients
 
 
 def cluster_paths(results: dict[str, Result], clients: dict[str, Any]) -> list[dict[str, Any]]:
@@ -37,17 +37,17 @@ def places(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     order = np.lexsort(labels[::-1])  # by the first clusters, then by those that they split into
     slot = np.argsort(order).astype(float)
-    found = np.empty(labels.shape)
+    position = np.empty(labels.shape)
     for t, row in enumerate(labels):
         _, member, size = np.unique(row, return_inverse=True, return_counts=True)
         centre = (np.bincount(member, slot) / size)[member]
-        # Members of a ribbon that are not neighbours in this order are drawn side by side all the same.
+        # Members of a ribbon are drawn side by side even if they are not neighbours in this order.
         rank = np.empty(len(row))
         for cluster in range(len(size)):
             inside = np.flatnonzero(member == cluster)
             rank[inside[np.argsort(slot[inside])]] = np.arange(len(inside))
-        found[t] = centre + TIGHT * (rank - (size[member] - 1) / 2)
-    return order, found
+        position[t] = centre + TIGHT * (rank - (size[member] - 1) / 2)
+    return order, position
 
 
 def _drawn(name: str, result: Result, clients: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _drawn(name: str, result: Result, clients: dict[str, Any]) -> dict[str, Any]
     groups = clients.get("groups")
     color, legend, by = _colors(labels, kept, groups)
     sizes = np.stack([np.bincount(row, minlength=len(row))[row] for row in labels])
-    found: dict[str, Any] = {
+    drawing: dict[str, Any] = {
         "method": name,
         "seed": result.config["run"]["seed"],
         "lam": path["lam"].tolist(),
@@ -78,16 +78,18 @@ def _drawn(name: str, result: Result, clients: dict[str, Any]) -> dict[str, Any]
         "validated": bool(np.isfinite(path["validation_score"]).all()),
         "reading": _reading(path, labels, groups),
     }
-    notes = [] if by is None else [f"Colours are the clusters with lam = {path['lam'][by]:.3g}; who is alone is grey."]
+    notes = []
+    if by is not None:
+        notes.append(f"Colours are the clusters with lam = {path['lam'][by]:.3g}; single clients are grey.")
     if len(shown) < len(order):
         notes.append(f"{len(shown)} of {count_text(len(order))} clients are drawn, evenly spaced in this order.")
     if path["clusters"][0] > 1:
         notes.append("The path begins with more than one cluster: a larger method.lam would show how these join.")
-    return found | {"note": " ".join(notes)}
+    return drawing | {"note": " ".join(notes)}
 
 
 def _colors(labels: np.ndarray, kept: int, groups: Any) -> tuple[list[int], list[str], int | None]:
-    """Colour clients by their known group, or by the clusters of that step of the path which tells most.
+    """Colour clients by their known group, or by the clusters of the most informative step of the path.
 
     Returns the colour of each client (-1: none), the legend, and the step if it is one of the path's.
     """
@@ -95,19 +97,19 @@ def _colors(labels: np.ndarray, kept: int, groups: Any) -> tuple[list[int], list
         known, member = np.unique(np.asarray(groups), return_inverse=True)
         return (member % COLORS).tolist(), [f"group {name}" for name in known] if len(known) <= COLORS else [], None
     shared = np.array([(np.unique(row, return_counts=True)[1] > 1).sum() for row in labels])
-    telling = np.flatnonzero((shared > 1) & (shared <= COLORS))
-    step = int(telling[np.abs(telling - kept).argmin()]) if len(telling) else kept  # the nearest to what was kept
+    usable = np.flatnonzero((shared > 1) & (shared <= COLORS))
+    step = int(usable[np.abs(usable - kept).argmin()]) if len(usable) else kept  # the nearest to the kept one
     _, member, size = np.unique(labels[step], return_inverse=True, return_counts=True)
     number = np.where(size > 1, (np.cumsum(size > 1) - 1) % COLORS, -1)
     return number[member].tolist(), [], step
 
 
 def _reading(path: Any, labels: np.ndarray, groups: Any) -> str:
-    """Say what was kept and, where groups are known, whether the path finds them."""
+    """Return a sentence about the kept models and, where groups are known, whether the path finds them."""
     (at,) = np.flatnonzero(path["kept"])
     _, sizes = np.unique(labels[at], return_counts=True)
     alone = int((sizes == 1).sum())
-    why = "is best on validation data" if len(path) > 1 else "is all there is of the path"
+    why = "is best on validation data" if len(path) > 1 else "is the only value of the path"
     if not np.isfinite(path["validation_score"]).all():
         why = "was kept"
     if len(sizes) == 1:
@@ -116,7 +118,7 @@ def _reading(path: Any, labels: np.ndarray, groups: Any) -> str:
         split = "every client has a personal part of its own"
     else:
         split = f"{count_text(len(sizes))} clusters, the largest of {count_text(int(sizes.max()))} clients"
-        split += f", {count_text(alone)} of a single one" if alone else ""
+        split += f", {count_text(alone)} with a single client" if alone else ""
     return f"lam = {path['lam'][at]:.3g} {why}: {split}." + _against(path, labels, groups)
 
 
@@ -140,13 +142,13 @@ def _against(path: Any, labels: np.ndarray, groups: Any) -> str:
 
 
 def section(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the place of the picture; nothing where no run has a path."""
+    """Return the section with the plot; empty if no run has a path."""
     if not data["paths"]:
         return ""
     return (
-        "<p>From left to right the tie between neighbours gets weaker. A line is a client: lines run together as a "
-        "ribbon where clients have exactly the same personal part, and part where they no longer do. The dashed line "
-        "marks the models that the run has kept.</p>"
+        "<p>From left to right the tie between neighbours gets weaker. A line is a client. Clients with exactly the "
+        "same personal part form a ribbon, which splits where they no longer have it. The dashed line marks the models "
+        "that the run has kept.</p>"
         '<div class="controls"><div class="chips" id="choose-path" role="group" aria-label="Method"></div></div>'
         '<p class="reading" id="path-reading" aria-live="polite"></p>'
         f'<figure><div id="path-plot" class="plot" role="img" aria-label="{escape("Clusters along the path of lam")}">'

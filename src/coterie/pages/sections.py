@@ -1,12 +1,13 @@
-"""The sections of the report as HTML: words and tables, and the places where `report.js` draws the plots."""
+"""The sections of the report as HTML: text and tables, and the elements in which `report.js` draws the plots."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.learning.score import Score
 from coterie.pages.content import worst_clients
-from coterie.pages.words import METRIC_NAMES, bytes_text, count_text, gain_text, score_text, seconds_text
+from coterie.pages.words import bytes_text, count_text, gain_text, score_text, seconds_text
 from coterie.storage.toml import dump_toml
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = [
     "worst",
 ]
 
-LONGEST_LIST = 200  # values of one key that a config is shown with
+LONGEST_LIST = 200  # values per key that a config is shown with
 
 
 def title(comparison: "Comparison") -> str:
@@ -41,17 +42,17 @@ def _question(comparison: "Comparison") -> str:
 
 
 def opening(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the question, the answer in one sentence, and what it was asked of."""
+    """Return the question, the answer in one sentence, and facts about the comparison."""
     clients = comparison.clients
     train = np.asarray(clients["sizes"]["train"])
     tests = int(np.sum(clients["sizes"]["test"]))
     results = [result for seeds in comparison.results.values() for result in seeds]
-    seeds = max(len(found) for found in comparison.results.values())
+    seeds = max(len(runs) for runs in comparison.results.values())
     low, high = int(train.min()), int(train.max())
     facts = [
         ("clients", count_text(len(clients["names"]))),
         ("training samples each", count_text(low) if low == high else f"{count_text(low)} to {count_text(high)}"),
-        ("test samples in all", count_text(tests)),
+        ("test samples in total", count_text(tests)),
         ("rounds", count_text(max(result.rows[-1]["round"] for result in results))),
         ("seeds", str(seeds)),
         ("device", escape(", ".join(sorted({result.device for result in results})))),
@@ -71,9 +72,9 @@ def opening(comparison: "Comparison", data: dict[str, Any]) -> str:
 def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
     """Return the table of methods."""
     board = comparison.leaderboard()
-    metric = board[0]["metric"]
-    unit = ", points" if metric == "accuracy" else ""
-    name = METRIC_NAMES.get(metric, metric)
+    score = comparison.score
+    unit = ", points" if score.percent else ""
+    name = score.label
     heads = [("method", "text"), (f"mean {name}", ""), ("std over clients", ""), (escape(board[0]["worst_label"]), "")]
     if comparison.baseline:
         heads += [("beat training alone", ""), (f"mean gain{unit}", "")]
@@ -81,18 +82,18 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
     rows = []
     for i, row in enumerate(board):
         cells = [
-            (row["mean"], f"<strong>{score_text(row['mean'], metric)}</strong>"),
-            (row["std"], gain_text(row["std"], metric).lstrip("+")),
-            (row["worst"], score_text(row["worst"], metric)),
+            (row["mean"], f"<strong>{score_text(row['mean'], score)}</strong>"),
+            (row["std"], gain_text(row["std"], score).lstrip("+")),
+            (row["worst"], score_text(row["worst"], score)),
         ]
         if comparison.baseline:
             alone = row["method"] == comparison.baseline
             beat = None if alone else row["beat_alone"]
             gain = None if alone else row["mean_gain"]
-            error = gain_text(row["gain_error"], metric).lstrip("+")
+            error = gain_text(row["gain_error"], score).lstrip("+")
             around = f" <small>± {error}</small>" if gain is not None and error != "–" else ""
             cells.append((beat, "–" if beat is None else f"{count_text(beat)} of {count_text(row['clients'])}"))
-            cells.append((gain, _gain(gain, metric) + around))
+            cells.append((gain, _gain(gain, score) + around))
         cells += [
             (row["bytes_per_client"], bytes_text(row["bytes_per_client"])),
             (row["seconds"], f"{row['seconds']:.1f}"),
@@ -107,8 +108,8 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
         rows.append(f"<tr{kind}>{first}{escape(row['method'])}{tag}</th>{''.join(map(_cell, cells))}</tr>")
     explained = ["Every client counts once: its score is a mean over seeds."]
     if comparison.baseline:
-        explained.append("Behind ± stands the standard error of the gain over clients.")
-    explained.append("Seconds are those of one run, compiling aside.")
+        explained.append("± is the standard error of the gain over clients.")
+    explained.append("Seconds are those of one run, without compiling.")
     if any(row["ceiling"] for row in board):
         explained.append("The ceiling trains on all data in one place, which these clients cannot do.")
     notes = " ".join(explained)
@@ -116,7 +117,7 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 
 def rounds(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the place of the curves."""
+    """Return the section with the curves over rounds."""
     stopped = any(curve["stopped_early"] for curve in data["curves"].values())
     more = " A seed that stopped early stays where it stopped." if stopped else ""
     name = data["metric_name"]
@@ -131,14 +132,14 @@ def rounds(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 
 def each_client(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the place of the plot of single clients."""
+    """Return the section with the plot of single clients."""
     name = data["metric_name"]
     if len(comparison.results) > 1 and comparison.baseline:
         words = f"Every client's {name} with the chosen method, sorted, and below it the gain over training alone."
     else:
         words = f"Every client's {name}, sorted."
     if not comparison.baseline:
-        words += " Training alone (the method <code>local</code>) is not part of this, so nobody's gain is known."
+        words += " Training alone (the method <code>local</code>) was not run, so gains are not known."
     return (
         f'<p>{words}</p><div class="controls">'
         '<div class="chips" id="choose-client" role="group" aria-label="Method"></div>'
@@ -150,29 +151,29 @@ def each_client(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 
 def worst(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return a table of the ten worst served clients for each method, one of them shown."""
-    metric = data["metric"]
-    unit = ", points" if metric == "accuracy" else ""
+    """Return a table of the ten clients with the worst score for each method; one table is shown at a time."""
+    score = comparison.score
+    unit = ", points" if score.percent else ""
     parts = ["<p>The clients with the lowest score, by name.</p>"]
-    if not data["higher_is_better"]:
+    if not score.higher_is_better:
         parts = ["<p>The clients with the largest error, by name.</p>"]
     parts.append(
         '<div class="controls"><div class="chips" id="choose-worst" role="group" aria-label="Method"></div></div>'
     )
     for method in comparison.results:
-        found = worst_clients(comparison, method)
+        clients = worst_clients(comparison, method)
         heads = [("client", "text"), (data["metric_name"], "")]
-        with_gain, with_labels = found[0]["gain"] is not None, any(row["labels"] for row in found)
-        with_group = any(row["group"] is not None for row in found)
+        with_gain, with_labels = clients[0]["gain"] is not None, any(row["labels"] for row in clients)
+        with_group = any(row["group"] is not None for row in clients)
         heads += [("training alone", ""), (f"gain{unit}", "")] if with_gain else []
         heads += [("training samples", "")] + ([("group", "")] if with_group else [])
         heads += [("labels (samples)", "text")] if with_labels else []
         rows = []
-        for row in found:
-            cells = [(row["score"], f"<strong>{score_text(row['score'], metric)}</strong>")]
+        for row in clients:
+            cells = [(row["score"], f"<strong>{score_text(row['score'], score)}</strong>")]
             if with_gain:
-                cells.append((row["alone"], score_text(row["alone"], metric)))
-                cells.append((row["gain"], _gain(row["gain"], metric)))
+                cells.append((row["alone"], score_text(row["alone"], score)))
+                cells.append((row["gain"], _gain(row["gain"], score)))
             cells.append((row["samples"], count_text(row["samples"])))
             cells += [(row["group"], escape(str(row["group"])))] if with_group else []
             labels = f'<td class="text">{escape(row["labels"])}</td>' if with_labels else ""
@@ -184,12 +185,12 @@ def worst(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 
 def weights(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the place of the heat maps of cooperation weights."""
+    """Return the section with the heat maps of cooperation weights."""
     if not data["weights"]:
         return "<p>None of these methods has a cooperation graph: their clients talk to a hub or to nobody.</p>"
     return (
-        "<p>A row shows how much a client listens to each of the others. What it gives its own model is left out of "
-        "the colours and stands in the reading below.</p>"
+        "<p>A row shows how much a client listens to each of the others. The weight of its own model is not coloured; "
+        "it is given in the text below.</p>"
         '<div class="controls"><div class="chips" id="choose-weights" role="group" aria-label="Method"></div>'
         '<label class="slide" id="round-label">round <input type="range" id="round" min="0" value="0" step="1">'
         '<output id="round-value"></output></label></div>'
@@ -201,48 +202,48 @@ def weights(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 
 def _graph_quality(data: dict[str, Any]) -> str:
-    """Return the place of the learned graphs' quality, where the clients have true groups."""
+    """Return the part about the quality of learned graphs, if the clients have true groups."""
     if not data["quality"]:
         return ""
     return (
         "<h3>Do the right clients find each other?</h3>"
         "<p>Compared with the true groups (known ones, or clients with equal label sets): the area under the ROC curve "
-        "of the edges, solid (1 is perfect, 0.5 a guess), and the adjusted Rand index of the groups one reads from the "
-        "weights, dotted (1 is perfect, 0 a guess). Edges that were dropped count as not found.</p>"
+        "of the edges, solid (1 is perfect, 0.5 a guess), and the adjusted Rand index of the groups that the weights "
+        "form, dotted (1 is perfect, 0 a guess). Dropped edges count as not found.</p>"
         + _figure("quality-plot", "Quality of the learned graph over rounds")
     )
 
 
 def cost(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the place of bytes against score."""
+    """Return the section with the score against bytes."""
     name = data["metric_name"]
     methods = [escape(row["method"]) for row in data["methods"]]
     key = "".join(f'<span><i class="dot" data-method="{method}"></i>{method}</span>' for method in methods)
     return (
-        f"<p>What a client has sent and received (mean over clients, logarithmic) and the {name} it had by then; the "
+        f"<p>The bytes a client has sent and received (mean over clients, logarithmic) and its {name} then; the "
         "large marker is the end of the run. Methods that send nothing are drawn as a line.</p>"
         + f'<div class="key">{key}</div>'
         + _figure("bytes-plot", f"{name} against bytes per client")
-        + '<p class="note">The hub is priced as one model up and one down per participating client.</p>'
+        + '<p class="note">A round with the hub costs one model up and one down per participating client.</p>'
     )
 
 
 def partition(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the place of the partition."""
-    found = data["partition"]
-    if found["counts"] is None:
+    """Return the section about the partition."""
+    drawing = data["partition"]
+    if drawing["counts"] is None:
         words = "How many samples each client has, from the fewest training samples to the most."
     else:
-        by = "group and labels" if comparison.clients.get("groups") is not None else "the labels they hold"
+        by = "group and labels" if comparison.clients.get("groups") is not None else "their labels"
         words = f"Training samples of each client (above) and of each class (below); clients are ordered by {by}."
-    note = f'<p class="note">{escape(found["note"])}</p>' if found["note"] else ""
+    note = f'<p class="note">{escape(drawing["note"])}</p>' if drawing["note"] else ""
     return f"<p>{words}</p>{_figure('partition-plot', 'The partition: clients by classes')}{note}"
 
 
 def repeat(comparison: "Comparison", data: dict[str, Any]) -> str:
-    """Return the command, the config of each method, and where the time went."""
+    """Return the command, the config of each method, and the time of each run."""
     parts = [
-        "<p>This command repeats all of it:</p>",
+        "<p>This command repeats the comparison:</p>",
         f'<div class="command"><pre id="command">{escape(comparison.command)}</pre>',
     ]
     parts.append('<button type="button" id="copy">Copy</button></div>')
@@ -254,14 +255,8 @@ def repeat(comparison: "Comparison", data: dict[str, Any]) -> str:
         words = f"seed {seeds}" if len(results) == 1 else f"seeds {seeds}; the first is shown"
         text = escape(dump_toml(_shortened(results[0].config)))
         parts.append(f"<details><summary>{escape(method)} <small>{words}</small></summary><pre>{text}</pre></details>")
-    heads = [
-        ("method", "text"),
-        ("seed", ""),
-        ("device", "text"),
-        ("in all", ""),
-        ("compiling", ""),
-        ("in the program", ""),
-    ]
+    heads = [("method", "text"), ("seed", ""), ("device", "text")]
+    heads += [(words, "") for words in ("total", "compiling", "in the program")]
     rows = []
     for method, results in comparison.results.items():
         for result in results:
@@ -274,7 +269,7 @@ def repeat(comparison: "Comparison", data: dict[str, Any]) -> str:
 
 
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:
-    """Leave out lists that are too long to read (the edges of a given graph) and say so."""
+    """Replace lists that are too long to read (the edges of a given graph) by a note."""
 
     def short(value: Any) -> Any:
         if isinstance(value, dict):
@@ -301,9 +296,9 @@ def _cell(cell: tuple[Any, str]) -> str:
     return f'<td data-value="{"" if value is None else escape(str(value))}">{words}</td>'
 
 
-def _gain(value: float | None, metric: str) -> str:
-    """Return a gain in its colour; one that is written as zero has none."""
-    text = gain_text(value, metric)
+def _gain(value: float | None, score: Score) -> str:
+    """Return a gain in its colour; zero has none."""
+    text = gain_text(value, score)
     kind = {"+": "gain", "−": "loss"}.get(text[0], "")
     return f'<span class="{kind}">{text}</span>' if kind else text
 

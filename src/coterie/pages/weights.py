@@ -1,4 +1,4 @@
-"""Cooperation weights as heat maps: which clients listen to which, and in which order to draw them so that it shows."""
+"""Cooperation weights as heat maps, with clients in an order that makes groups visible."""
 
 import base64
 import itertools
@@ -12,10 +12,10 @@ from coterie.pages.words import clip, count_text
 __all__ = ["client_order", "evenly", "group_weights", "weight_maps"]
 
 ROUNDS = 12  # heat maps for each method, at most
-CLIENTS = 200  # clients drawn one by one; beyond, they are grouped
+CLIENTS = 200  # clients drawn one by one; more are grouped
 GROUPS = 100
 CELLS = 1_000_000  # of all heat maps together: 2.7 MB in the file
-OWN_SHARE = 0.1  # a label with less of a client's samples does not decide where the client is drawn
+OWN_SHARE = 0.1  # labels with a smaller share of a client's samples do not influence the order
 
 
 def evenly(count: int, most: int) -> np.ndarray:
@@ -26,7 +26,7 @@ def evenly(count: int, most: int) -> np.ndarray:
 
 
 def client_order(clients: dict[str, Any]) -> np.ndarray:
-    """Return the clients by group, then by the labels that make up their data, then as they come."""
+    """Return the order of the clients: by group, then by their main labels, then by number."""
     total = len(clients["names"])
     keys: list[np.ndarray] = []  # the most important first
     if clients.get("groups") is not None:
@@ -39,14 +39,14 @@ def client_order(clients: dict[str, Any]) -> np.ndarray:
     return np.lexsort(keys[::-1]) if keys else np.arange(total)
 
 
-def group_weights(held: dict[str, np.ndarray], member: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+def group_weights(graph: dict[str, np.ndarray], member: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the weight an average client of group a gives to all *other* clients of group b, and that to itself.
 
-    It is summed over slots, so it costs O(edges) and never builds a table of all pairs.
+    It sums over slots, in O(edges), without a table of all pairs.
     """
-    neighbours = held["neighbours"]
+    neighbours = graph["neighbours"]
     me = np.arange(len(neighbours))[:, None]
-    weights = np.where(held["present"].astype(bool) & (neighbours != me), held["weights"], 0.0)
+    weights = np.where(graph["present"].astype(bool) & (neighbours != me), graph["weights"], 0.0)
     cells = member[:, None] * groups + member[neighbours]
     size = np.maximum(np.bincount(member, minlength=groups), 1)
     table = np.bincount(cells.ravel(), weights.ravel(), groups * groups).reshape(groups, groups) / size[:, None]
@@ -66,11 +66,11 @@ def weight_maps(results: dict[str, Result], clients: dict[str, Any]) -> list[dic
 
 
 def _axis(clients: dict[str, Any]) -> dict[str, Any]:
-    """Say what the rows and columns are: clients in order, or groups of them."""
+    """Return what the rows and columns are: clients in order, or groups of them."""
     names, order = clients["names"], client_order(clients)
     total = len(names)
     known = None if clients.get("groups") is None else np.asarray(clients["groups"])
-    ordered_by = "group, then by label" if known is not None else "the labels they hold"
+    ordered_by = "group, then by label" if known is not None else "their labels"
     if not clients.get("label_counts") or not len(clients["label_counts"][0]):
         ordered_by = "group" if known is not None else "number"
     if total <= CLIENTS:
@@ -82,12 +82,10 @@ def _axis(clients: dict[str, Any]) -> dict[str, Any]:
             "borders": borders,
             "note": f"Clients are ordered by {ordered_by}.",
         }
-    found = None if known is None else np.unique(known, return_inverse=True)
-    if found is not None and 1 < len(found[0]) <= GROUPS:
-        labels = [
-            f"group {name} ({count_text(int(n))})" for name, n in zip(found[0], np.bincount(found[1]), strict=True)
-        ]
-        member, how = found[1], "by their group"
+    if known is not None and 1 < len(groups := np.unique(known)) <= GROUPS:
+        member = np.searchsorted(groups, known)
+        sizes, how = np.bincount(member), "by their group"
+        labels = [f"group {name} ({count_text(int(size))})" for name, size in zip(groups, sizes, strict=True)]
     else:
         member = np.empty(total, int)
         member[order] = np.arange(total) * GROUPS // total
@@ -125,6 +123,6 @@ def _maps(name: str, result: Result, axis: dict[str, Any], most: int) -> dict[st
 
 
 def _packed(table: np.ndarray, low: float, high: float) -> str:
-    """Pack weights row by row as 16-bit steps between the lowest and the highest: a third of what they take as text."""
+    """Pack weights row by row as 16-bit steps between the lowest and the highest: a third of their size as text."""
     steps = ((table - low) / (high - low) * 65535).round().astype("<u2")
     return base64.b64encode(steps.tobytes()).decode()

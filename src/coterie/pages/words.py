@@ -1,30 +1,27 @@
-"""Numbers as a person reads them, in the report's tables."""
+"""Numbers as text, for the tables of reports."""
 
 import math
 from collections.abc import Sequence
 
-__all__ = ["METRIC_NAMES", "bytes_text", "clip", "count_text", "gain_text", "label_text", "score_text", "seconds_text"]
+from coterie.learning.score import Score
 
-METRIC_NAMES = {"accuracy": "accuracy", "rmse": "RMSE"}
+__all__ = ["bytes_text", "clip", "count_text", "gain_text", "label_text", "score_text", "seconds_text"]
+
 NAME_LENGTH = 80
 MISSING = "–"
 
 
-def score_text(value: float | None, metric: str) -> str:
-    """Write a score: accuracy in percent, anything else with four digits."""
-    if value is None or not math.isfinite(value):
-        return MISSING
-    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
+def score_text(value: float | None, score: Score) -> str:
+    """Write a score."""
+    return MISSING if value is None or not math.isfinite(value) else score.text(value)
 
 
-def gain_text(value: float | None, metric: str) -> str:
-    """Write a difference of two scores with its sign: accuracy in points (hundredths)."""
+def gain_text(value: float | None, score: Score) -> str:
+    """Write a difference of two scores with its sign; zero has none."""
     if value is None or not math.isfinite(value):
         return MISSING
-    text = f"{100 * value:+.1f}" if metric == "accuracy" else f"{value:+.3g}"
-    if float(text) == 0:
-        text = text[1:]
-    return text.replace("-", "−")
+    text = score.gain(value)
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
 def bytes_text(value: float | None) -> str:
@@ -55,11 +52,11 @@ def count_text(value: int) -> str:
 
 def label_text(counts: Sequence[int], most: int = 6) -> str:
     """Write which labels a client has and how many samples of each, the most frequent first."""
-    held = sorted(((n, -label) for label, n in enumerate(counts) if n > 0), reverse=True)
-    text = ", ".join(f"{-label} ({n})" for n, label in held[:most])
-    return text + (f" and {len(held) - most} more" if len(held) > most else "")
+    present = sorted(((n, -label) for label, n in enumerate(counts) if n > 0), reverse=True)
+    text = ", ".join(f"{-label} ({n})" for n, label in present[:most])
+    return text + (f" and {len(present) - most} more" if len(present) > most else "")
 
 
 def clip(name: str) -> str:
-    """Shorten a name that would burst a table."""
+    """Shorten a name that is too long for a table."""
     return name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"

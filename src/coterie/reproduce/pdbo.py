@@ -1,19 +1,18 @@
-"""The experiment of P1 (Terashita and Hara 2023, Table 1): base predictors in common, personal weights, random links.
+"""The experiment of PDBO (Terashita and Hara 2023, Table 1): common predictors, personal weights, random links.
 
 EMNIST with three clusters that normalise their inputs differently, CIFAR-10 with Dirichlet labels, CIFAR-100 through
-Pachinko, Shakespeare by speaker; each ordered pair of clients is linked with a probability from U[0.4, 0.8], anew in
-every step. Three base predictors for every method: `local` and `sgp` average them, PDBO-MTL weighs them personally.
+Pachinko, Shakespeare by speaker; each ordered pair of clients has a probability from U[0.4, 0.8] to be linked, drawn
+anew in every step. Every method has three base predictors: `local` and `sgp` average them, PDBO-MTL weighs them
+personally.
 
-The paper's program solves the inner problem anew for each of a few outer steps. Here it goes on from where it was and
-the same number of gradient steps is shared out over more outer steps, so that all methods see equally many minibatches;
-`restart = True` is the paper's way.
+The paper's program restarts the inner problem for each of a few outer steps. Here it continues from its last solution,
+and the same number of gradient steps is divided over more outer steps, so that all methods see equally many
+minibatches; `restart = True` does what the paper's program does.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from coterie.errors import CoterieError
-from coterie.reproduce import Reproduction
-from coterie.spec import nearest
+from coterie.reproduce import Clients, Methods, Reproduction, Rounds, Seeds, check_choice
 
 __all__ = ["DATASETS", "LABELS", "METHODS", "reproduction"]
 
@@ -26,11 +25,11 @@ LABELS: dict[str, dict[str, Any]] = {
     "pdbo-mtl-local": {"name": "pdbo-mtl", "estimator": "local"},
 }
 MEMBERS, OUTER_LR = 3, 0.1
-ROUNDS = 30  # outer steps, over which the paper's number of inner steps is shared out
+ROUNDS = 30  # outer steps, over which the paper's number of inner steps is divided
 
 
 class Size(NamedTuple):
-    """How the experiment is laid out on a data set."""
+    """The size of the experiment on a data set."""
 
     clients: int
     partition: dict[str, Any]
@@ -48,7 +47,7 @@ CLUSTERS = {"name": "input-clusters", "fraction": 0.1, "clusters": 3, "alpha": 0
 # Inner steps, learning rates, penalties and outer steps are those of the paper's Table 2, except for the stand-ins,
 # whose clients have some 60 samples, and Shakespeare, whose speakers have some 100 windows: smaller batches there.
 # Damping was chosen on validation samples from 0.03, 0.1 and 0.3 on Fashion-MNIST, where the series grows with 0.3, and
-# from 0.03, 1.2 and 4 on Shakespeare, whose losses are so flat that 0.03 leaves the local estimate as it is.
+# from 0.03, 1.2 and 4 on Shakespeare, whose losses are so flat that 0.03 does not change the local estimate.
 DATASETS = {
     "digits": Size(20, CLUSTERS | {"fraction": 1.0}, "mlp", 0.2, 16, 300, 5),
     "mnist": Size(100, CLUSTERS, "cnn", 0.5, 32, 600, 5),
@@ -60,30 +59,23 @@ DATASETS = {
 }
 
 
-# A client alone, with few samples, needs smaller steps than all together: larger ones diverge.
+# A client alone, with few samples, needs a smaller learning rate than all together; with a larger one it diverges.
 ALONE_LR = {"mlp": 0.1, "cnn": 0.1, "mobilenet": 0.05, "lstm": 10.0}
 
 
 def reproduction(
-    dataset: str = "digits",
-    methods: tuple[str, ...] = METHODS,
-    seeds: int = 3,
-    rounds: int | None = None,
-    clients: int | None = None,
-    restart: bool = False,
+    dataset: Annotated[str, "digits, mnist, fashion-mnist, emnist, cifar10, cifar100, shakespeare."] = "digits",
+    methods: Methods = METHODS,
+    seeds: Seeds = 3,
+    rounds: Rounds = None,
+    clients: Clients = None,
+    restart: Annotated[bool, "Solve the inner problem from the start in every round, as the paper's program."] = False,
 ) -> Reproduction:
-    """Lay the experiment out as a comparison.
+    """Common predictors, personal weights (Terashita and Hara 2023): clients on a random directed network.
 
-    Args:
-        dataset: one of `DATASETS`; "digits" is embedded and runs in minutes on a CPU.
-        methods: labels of the table, or other methods by name.
-        seeds: runs of each method.
-        rounds, clients: another size than ours.
-        restart: solve the inner problem anew in every round, as the paper's program does; `local` and `sgp`, which
-            have no outer step, then train as often as PDBO-MTL's inner problem does.
+    With `restart`, `local` and `sgp`, which have no outer step, train as often as PDBO-MTL's inner problem does.
     """
-    if dataset not in DATASETS:
-        raise CoterieError(f"dataset must be one of {', '.join(DATASETS)}, not {dataset!r}{nearest(dataset, DATASETS)}")
+    check_choice("dataset", dataset, DATASETS)
     size = DATASETS[dataset]
     if rounds is None:
         rounds = size.outer + 1 if restart else ROUNDS
@@ -106,8 +98,9 @@ def reproduction(
         damping = {} if settings["estimator"] == "local" else {"damping": size.damping}
         tables["methods"][label] = settings | damping | {"pushes": pushes, "outer_lr": OUTER_LR} | inner
     note = (
-        f"{dataset}: {rounds} rounds of {pushes} pushes; the paper's own figures could not be had and are not shown"
+        f"{dataset}: {rounds} rounds of {pushes} pushes; the paper's own figures are not available"
         if dataset in ("emnist", "cifar10", "cifar100", "shakespeare")
         else f"the paper has no figures for {dataset}, which stands in for its EMNIST"
     )
-    return Reproduction(f"PDBO-MTL on {dataset}", tables, {}, note)
+    folder = f"pdbo-{dataset}" + ("-restart" if restart else "")
+    return Reproduction(f"PDBO-MTL on {dataset}", tables, {}, note, folder)

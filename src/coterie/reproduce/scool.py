@@ -1,17 +1,16 @@
-"""The experiment of P0 (Li, Zhou, Tian, Tao 2024, section 5): clients with few classes each, and who helps whom.
+"""The experiment of SCooL (Li, Zhou, Tian, Tao 2024, section 5): clients with few classes each, and who helps whom.
 
 `noniid`: every client has N of the classes; `sbm`: groups of clients share their classes. 100 rounds of 5 local epochs,
-batches of 10, a complete graph that is cut down to a budget of neighbours after 10 rounds. The paper's figures are
-those of its authors' published program on CIFAR-10.
+batches of 10, a complete graph that is reduced to a budget of neighbours after 10 rounds. The paper's figures are those
+of its authors' published program on CIFAR-10.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from coterie.errors import CoterieError
-from coterie.reproduce import Reproduction
-from coterie.spec import nearest
+from coterie.reproduce import Clients, Methods, Reproduction, Rounds, Seeds, check_choice
 
-__all__ = ["BUDGETS", "DATASETS", "METHODS", "SETTINGS", "reproduction"]
+__all__ = ["DATASETS", "METHODS", "SETTINGS", "reproduction"]
 
 METHODS = (
     "local",
@@ -27,17 +26,16 @@ METHODS = (
     "scool-attention",
     "scool-mmsbm",
 )
-BUDGETS = (0.02, 0.05, 0.08, 0.1)  # of all clients, as neighbours
 SETTINGS = ("noniid", "sbm")
 
 
 class Size(NamedTuple):
-    """How the experiment is laid out on a data set."""
+    """The size of the experiment on a data set."""
 
     clients: int
     classes: int  # of each client
     groups: int  # in the setting "sbm"
-    samples: int | None  # training images of a client; None shares all of them out
+    samples: int | None  # training images of a client; None distributes all of them
     model: dict[str, Any]
     rounds: int = 100
     lr: float = 0.01
@@ -78,28 +76,21 @@ PAPER = {
 
 
 def reproduction(
-    dataset: str = "digits",
-    setting: str = "noniid",
-    methods: tuple[str, ...] = METHODS,
-    seeds: int = 5,
-    rounds: int | None = None,
-    clients: int | None = None,
-    budgets: tuple[float, ...] = (),
+    dataset: Annotated[str, "digits, mnist, fashion-mnist, cifar10, cifar100."] = "digits",
+    setting: Annotated[str, "noniid (N classes per client) or sbm (groups share classes)."] = "noniid",
+    methods: Methods = METHODS,
+    seeds: Seeds = 5,
+    rounds: Rounds = None,
+    clients: Clients = None,
+    budgets: Annotated[tuple[float, ...], "Also these percentages of neighbours, e.g. 2,5,8,10."] = (),
 ) -> Reproduction:
-    """Lay the experiment out as a comparison.
-
-    Args:
-        dataset: one of `DATASETS`; "digits" is embedded and runs in minutes on a CPU.
-        setting: "noniid" or "sbm".
-        methods: which methods, by name.
-        seeds: runs of each method.
-        rounds, clients: another size than the paper's.
-        budgets: for the SCooL methods also these shares of neighbours (the paper: 2, 5, 8 and 10 %).
-    """
-    if dataset not in DATASETS:
-        raise CoterieError(f"dataset must be one of {', '.join(DATASETS)}, not {dataset!r}{nearest(dataset, DATASETS)}")
+    """Learned cooperation graphs (Li, Zhou, Tian, Tao 2024): clients with few classes each, and who helps whom."""
+    check_choice("dataset", dataset, DATASETS)
     if setting not in SETTINGS:
         raise CoterieError(f"setting must be noniid or sbm, not {setting!r}")
+    for budget in budgets:
+        if not 0 < budget <= 100:
+            raise CoterieError(f"budgets: write percentages with commas between, such as 2,5,8,10, not {budget:g}")
     size = DATASETS[dataset]
     partition: dict[str, Any] = {"clients": clients or size.clients}
     partition |= (
@@ -113,9 +104,9 @@ def reproduction(
         if not method.startswith("scool"):
             continue
         for budget in budgets:
-            label = f"{method}-{100 * budget:g}pc"
+            label = f"{method}-{budget:g}pc"
             labels.append(label)
-            own[label] = {"name": method, "fraction": budget}
+            own[label] = {"name": method, "fraction": budget / 100}
     tables: dict[str, Any] = {
         "format": 1,
         "data": {"name": dataset},
@@ -132,4 +123,4 @@ def reproduction(
     note = "paper: test accuracy of the authors' program on CIFAR-10, logits of the client's own classes only"
     if not paper:
         note = f"the paper has no figures for {dataset}; its own are for CIFAR-10, CIFAR-100 and MiniImageNet"
-    return Reproduction(f"SCooL on {dataset}, {setting}", tables, paper, note)
+    return Reproduction(f"SCooL on {dataset}, {setting}", tables, paper, note, f"scool-{dataset}-{setting}")

@@ -1,55 +1,48 @@
-"""The experiments of P4 (Lu, Cui, Squillante, Kingsbury, Horesh 2022): ten learners with one label each, and speech.
+"""The experiments of SPDB (Lu, Cui, Squillante, Kingsbury, Horesh 2022): learners with one label each, and speech.
 
 Figure 1: ten learners on an Erdos-Renyi graph, 95 % of a learner's samples have its own label; one hidden layer of 32
 sigmoid units; the last layer is personal for the methods that split the model, everything is shared for the others.
-Every round is one minibatch of 16 and one exchange, so that methods are compared after the same number of iterations.
+Every round is one minibatch of 16 and one exchange: methods are compared after the same number of iterations.
 W = I - min(0.2, 1 / lmax) L: the paper's fixed ratio 0.2 diverges on most such graphs.
 
-Speech: a ring; each client (a speaker) has an affine layer of its own on the features of a frame, begun as identity,
-and shares the network behind it; the learning rate shrinks by 1 / sqrt(2) in every epoch after the 20th of 30.
-Sequences of yours and a small network take the place of the paper's recordings and of its five BLSTM layers.
+Speech: a ring; each client (a speaker) has its own affine layer on the features of a frame, initialised as identity,
+and shares the network after it; the learning rate shrinks by 1 / sqrt(2) in every epoch after the 20th of 30.
+Your own sequences and a small network replace the paper's recordings and its five BLSTM layers.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from coterie.errors import CoterieError
-from coterie.reproduce import Reproduction
-from coterie.spec import nearest
+from coterie.reproduce import Clients, Methods, Reproduction, Rounds, Seeds, check_choice
 
-__all__ = ["DATASETS", "METHODS", "SETTINGS", "TESTS", "reproduction", "speech"]
+__all__ = ["DATASETS", "METHODS", "SETTINGS", "TESTS", "reproduction"]
 
 METHODS = ("spdb", "spd", "d2", "gnsd", "gossip-sgd", "local", "fedper", "fedrep")
-SPLITTING = ("spdb", "fedper", "fedrep")  # methods with a part of the model for each client
+SPLITTING = ("spdb", "fedper", "fedrep")  # methods with a personal part of the model
 DATASETS = ("mnist", "fashion-mnist", "digits")
-SETTINGS = ("limited", "all")  # 128 samples a learner, or all there are
+SETTINGS = ("limited", "all")  # 128 samples per learner, or all
 TESTS = ("own", "all")  # labels of a learner's test set: as in its training data, or all equally
 LIMIT, EPOCHS = 128, 30
 
 
 def reproduction(
-    dataset: str = "mnist",
-    setting: str = "limited",
-    methods: tuple[str, ...] = METHODS,
-    seeds: int = 5,
-    rounds: int | None = None,
-    clients: int | None = None,
-    test: str = "own",
+    dataset: Annotated[str, "mnist, fashion-mnist, digits."] = "mnist",
+    setting: Annotated[str, "limited (128 samples per learner) or all."] = "limited",
+    test: Annotated[str, "Labels of the test sets: own (as in training) or all."] = "own",
+    speech: Annotated[Path | None, "The speech experiment instead, on an .npz file with x, y and client."] = None,
+    methods: Methods = METHODS,
+    seeds: Seeds = 5,
+    rounds: Rounds = None,
+    clients: Clients = None,
 ) -> Reproduction:
-    """Lay the experiment of Figure 1 out as a comparison.
+    """Personal layers without a hub (Lu, Cui, Squillante, Kingsbury, Horesh 2022): one label each, or one speaker.
 
-    Args:
-        dataset: one of `DATASETS`.
-        setting: "limited", 128 samples a learner, or "all".
-        methods: which methods, by name.
-        seeds: runs of each method.
-        rounds: iterations, 10,000 unless said otherwise (the paper does not say).
-        clients: another number of learners than 10.
-        test: labels of a learner's test set, "own" or "all" (the paper does not say which; its goal is the first).
+    The paper does not say how many iterations it runs (here 10,000), nor which labels its test sets have.
     """
+    if speech is not None:
+        return _speech(Path(speech), methods, seeds, rounds, clients)
     for name, value, known in (("dataset", dataset, DATASETS), ("setting", setting, SETTINGS), ("test", test, TESTS)):
-        if value not in known:
-            raise CoterieError(f"{name} must be one of {', '.join(known)}, not {value!r}{nearest(value, known)}")
+        check_choice(name, value, known)
     learners = 10 if clients is None else clients
     partition: dict[str, Any] = {"name": "dominant", "clients": learners, "share": 0.95, "validation": 0.0}
     partition |= {"samples": LIMIT} if setting == "limited" else {}
@@ -66,26 +59,16 @@ def reproduction(
         "compare": {"methods": list(methods), "seeds": seeds},
         "methods": {name: {"personal": ["layers.1"]} for name in methods if name in SPLITTING},
     }
-    labels = "its own label distribution" if test == "own" else "all labels equally"
+    labels = "the learner's own label distribution" if test == "own" else "all labels equally"
     note = f"Figure 1 of the paper has curves, no table; here: {count} iterations, test sets with {labels}"
-    return Reproduction(f"SPDB on {dataset}, {setting} data", tables, {}, note)
+    folder = f"spdb-{dataset}-{setting}" + ("" if test == "own" else "-all-labels")
+    return Reproduction(f"SPDB on {dataset}, {setting} data", tables, {}, note, folder)
 
 
-def speech(
-    path: str | Path,
-    methods: tuple[str, ...] = METHODS,
-    seeds: int = 5,
-    rounds: int | None = None,
-    clients: int | None = None,
-) -> Reproduction:
-    """Lay the speech experiment out for sequences of the user's own.
+def _speech(path: Path, methods: tuple[str, ...], seeds: int, rounds: int | None, clients: int | None) -> Reproduction:
+    """Lay out the speech experiment: `x [N, frames, features]`, `y [N]`, `client [N]`, and `split` if it is known.
 
-    Args:
-        path: an .npz file with `x [N, frames, features]`, `y [N]`, `client [N]`, and `split` if it is known.
-        methods: which methods, by name.
-        seeds: runs of each method.
-        rounds: iterations, 1,500 unless said otherwise.
-        clients: at most this many owners of samples, drawn at random (the paper has 5); all of them by default.
+    There are 1,500 rounds unless given, and at most `clients` speakers, drawn at random (the paper has 5).
     """
     count = 1_500 if rounds is None else rounds
     partition: dict[str, Any] = {"name": "natural"} | ({} if clients is None else {"clients": clients})
@@ -107,5 +90,5 @@ def speech(
         "compare": {"methods": list(methods), "seeds": seeds},
         "methods": {name: {"personal": ["input"]} for name in methods if name in SPLITTING},
     }
-    note = "other data than the paper's, so that there is no figure to lay beside: accuracy on the sequences given"
-    return Reproduction(f"SPDB on {Path(path).name}, personal input layers on a ring", tables, {}, note)
+    note = "other data than the paper's, whose figures cannot be compared: accuracy on the given sequences"
+    return Reproduction(f"SPDB on {path.name}, personal input layers on a ring", tables, {}, note, "spdb-speech")

@@ -14,9 +14,9 @@ COLOURS = {
     "single model": "#e69f00",
     "locally trained": "#d55e00",
 }
-DOTTED = ("ours, estimated", "no districts")  # beside ours, and often the same
-POINTS = 400  # of a curve, whatever the number of groups
-SHOWN = 0.99  # share of the groups of every method but the local one that must be in sight
+DOTTED = ("ours, estimated", "no districts")  # close to ours, often equal
+POINTS = 400  # per curve, for any number of groups
+SHOWN = 0.99  # share of the groups of every method but the local one that the axis must include
 
 
 def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> str:
@@ -24,8 +24,8 @@ def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> st
 
     Args:
         table1: the summary of Table 1 (empty: not drawn).
-        studies: by name, "title", "error" (the axis), "log" (its scale), "group" (its word) and "errors": by method,
-            all groups' errors.
+        studies: by name, "title", "error" (the axis), "log" (whether it is logarithmic), "group" (what a group is
+            called) and "errors": by method, the errors of all groups.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -46,8 +46,8 @@ def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> st
     if table1:
         place = places.pop(0)
         for method in dict.fromkeys(row["method"] for row in table1):
-            held = [row for row in table1 if row["method"] == method]
-            x, y = [row["m"] for row in held], [row["mean"] for row in held]
+            points = [(row["m"], row["mean"]) for row in table1 if row["method"] == method]
+            x, y = zip(*points, strict=True)
             figure.add_trace(line(method, x, y, mode="lines+markers"), **place)
         printed = [(row["m"], row["paper_mean"]) for row in table1 if row["paper_mean"] is not None]
         if printed:

@@ -1,19 +1,21 @@
-"""Real studies with known clusters, in place of P3's donor data, which are not public.
+"""Real studies with known clusters, in place of the donor data of Lyu et al. (2022), which are not public.
 
 Each compares, as the paper does, every group alone, one model for all, and ours (groups in districts); and ours without
-districts, which says what the districts add. A fifth of every group's rows is held out; groups with fewer than 5 rows
+districts, which shows what the districts add. A fifth of every group's rows is held out; groups with fewer than 5 rows
 are trained on but not scored. Features are standardised, and variances estimated (REML; Laplace for yes or no), on
 training rows only. The error of a group is the root mean squared error of its held-out rows, or their mean log-loss.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from coterie.data import studies as data
 from coterie.errors import CoterieError
-from coterie.reproduce.clusters.table1 import Progress
+
+if TYPE_CHECKING:
+    from coterie.experiment.loop import Progress
 
 __all__ = ["STUDIES", "Outcome", "run_study", "summarise_study"]
 
@@ -23,8 +25,8 @@ SCORED = 5  # rows a group needs to be scored
 HELD_OUT = 0.2
 
 
-class Chosen(NamedTuple):
-    """A study: its data, and in words what its groups and districts are."""
+class Study(NamedTuple):
+    """A study: its data, and what its groups and districts are called."""
 
     source: data.Study
     title: str
@@ -32,57 +34,57 @@ class Chosen(NamedTuple):
     district: str
 
 
-STUDIES: dict[str, Chosen] = {
-    "donors": Chosen(data.Donors(), "donor response (Karlan and List 2007)", "area", "income band"),
-    "chem97": Chosen(data.Chem97(), "A-level chemistry 1997", "school", "district"),
-    "mathachieve": Chosen(data.MathAchieve(), "mathematics achievement", "school", "sector"),
-    "insteval": Chosen(data.InstEval(), "ratings of lectures", "lecturer", "department"),
+STUDIES: dict[str, Study] = {
+    "donors": Study(data.Donors(), "donor response (Karlan and List 2007)", "area", "income band"),
+    "chem97": Study(data.Chem97(), "A-level chemistry 1997", "school", "district"),
+    "mathachieve": Study(data.MathAchieve(), "mathematics achievement", "school", "sector"),
+    "insteval": Study(data.InstEval(), "ratings of lectures", "lecturer", "department"),
 }
 
 
 class Outcome(NamedTuple):
-    """What a study gave: a row a seed, method and scored group; and a row a seed and method over all held-out rows."""
+    """The result of a study."""
 
-    groups: list[dict[str, Any]]
-    overall: list[dict[str, Any]]
-    variances: list[dict[str, Any]]  # of ours, a row a seed
+    groups: list[dict[str, Any]]  # one row per seed, method and scored group
+    overall: list[dict[str, Any]]  # one row per seed and method, over all held-out rows
+    variances: list[dict[str, Any]]  # of ours, one row per seed
 
 
 def run_study(
-    name: str, seeds: int = 5, rows: data.Rows | None = None, kind: str = "", progress: Progress | None = None
+    name: str, seeds: int = 5, rows: data.Rows | None = None, kind: str = "", progress: "Progress | None" = None
 ) -> Outcome:
-    """Run one of `STUDIES`, or with `rows` and `kind` another of that form; every seed is another division of rows."""
+    """Run one of `STUDIES`, or a study with other `rows` and `kind`; every seed divides the rows differently."""
     if seeds < 1:
         raise CoterieError(f"seeds must be an integer of at least 1, not {seeds!r}")
     rows = rows or STUDIES[name].source.rows()
     kind = kind or STUDIES[name].source.kind
     outcome = Outcome([], [], [])
     for seed in range(seeds):
-        held = hold_out(rows.group, np.random.default_rng(seed))
-        x = (rows.features - rows.features[~held].mean()) / rows.features[~held].std(ddof=0)
+        test = hold_out(rows.group, np.random.default_rng(seed))
+        x = (rows.features - rows.features[~test].mean()) / rows.features[~test].std(ddof=0)
         for number, (method, model) in enumerate(_models(kind).items(), 1):
-            within = {"within": rows.district[~held]} if method == OURS else {}
-            model.fit(x[~held], rows.target[~held], groups=rows.group[~held], **within)
-            loss = _losses(model, kind, x[held], rows.target[held], rows.group[held])
-            outcome.overall.append({"seed": seed, "method": method, **_overall(loss, kind, rows.target[held])})
-            outcome.groups.extend(_by_group(loss[0], rows.group[held], kind, {"seed": seed, "method": method}))
+            within = {"within": rows.district[~test]} if method == OURS else {}
+            model.fit(x[~test], rows.target[~test], groups=rows.group[~test], **within)
+            loss = _losses(model, kind, x[test], rows.target[test], rows.group[test])
+            outcome.overall.append({"seed": seed, "method": method, **_overall(loss, kind, rows.target[test])})
+            outcome.groups.extend(_by_group(loss[0], rows.group[test], kind, {"seed": seed, "method": method}))
             if method == OURS:
                 outcome.variances.append({"seed": seed, **_flat(model.variance_components_)})
             if progress is not None:
-                progress(f"{name}, seed {seed}, {method}", seed * len(METHODS) + number, seeds * len(METHODS))
+                progress(f"{name}, seed {seed}, {method}", seed * len(METHODS) + number, seeds * len(METHODS), {})
     return outcome
 
 
 def hold_out(group: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Mark a fifth (rounded down) of the rows of every group that has 5 or more."""
+    """Mark the test rows: a fifth (rounded down) of every group that has 5 or more."""
     order = rng.permutation(len(group))
     order = order[np.argsort(group[order], kind="stable")]  # by group, shuffled within
     _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
     rank = np.arange(len(group)) - np.repeat(starts, sizes)
     wanted = np.where(sizes >= SCORED, np.floor(HELD_OUT * sizes + 1e-9), 0)
-    held = np.empty(len(group), bool)
-    held[order] = rank < np.repeat(wanted, sizes)
-    return held
+    test = np.empty(len(group), bool)
+    test[order] = rank < np.repeat(wanted, sizes)
+    return test
 
 
 def _models(kind: str) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def _models(kind: str) -> dict[str, Any]:
 
 
 def _losses(model: Any, kind: str, x: Any, y: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return every row's loss (squared error or log-loss) and its prediction (a logit where two classes are)."""
+    """Return every row's loss (squared error or log-loss) and its prediction (a logit if there are two classes)."""
     if kind != "classification":
         predicted = model.predict(x, groups=group)
         return (y - predicted) ** 2, predicted
@@ -133,33 +135,35 @@ def _by_group(loss: np.ndarray, group: np.ndarray, kind: str, about: dict[str, A
 
 def _flat(components: dict[str, Any]) -> dict[str, float]:
     """Name every variance: "residual", "group intercept", ..."""
-    found: dict[str, float] = {}
+    flat: dict[str, float] = {}
     for level, value in components.items():
         nested = {level: value} if not isinstance(value, dict) else {f"{level} {k}": v for k, v in value.items()}
-        found |= {name: float(number) for name, number in nested.items()}
-    return found
+        flat |= {name: float(number) for name, number in nested.items()}
+    return flat
 
 
 def summarise_study(outcome: Outcome) -> list[dict[str, Any]]:
-    """Average over seeds, a row a method: mean, sd, quartiles, maximum of the error over groups, and what ours gains.
+    """Average over seeds, one row per method: mean, sd, quartiles and maximum of the error over groups, and the gain.
 
-    `gain` is how much lower the mean error over groups of ours is than this method's, with its standard error over
-    seeds (the divisions overlap, so that it is only a guide).
+    `gain` is this method's mean error over groups minus that of ours, with its standard error over seeds (the divisions
+    overlap, so it is only a guide).
     """
     by_method: dict[str, dict[int, list[float]]] = {}
     for row in outcome.groups:
         by_method.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row["error"])
-    means = {method: np.array([np.mean(errors) for errors in held.values()]) for method, held in by_method.items()}
-    found = []
-    for method, held in by_method.items():
-        errors = [np.asarray(values) for values in held.values()]
+    means = {
+        method: np.array([np.mean(errors) for errors in by_seed.values()]) for method, by_seed in by_method.items()
+    }
+    summary = []
+    for method, by_seed in by_method.items():
+        errors = [np.asarray(values) for values in by_seed.values()]
         quartiles = np.mean([np.quantile(values, (0.25, 0.5, 0.75)) for values in errors], axis=0)
         gaps = means[method] - means[OURS]
         overall = [row for row in outcome.overall if row["method"] == method]
         names = [key for key in overall[0] if key not in ("seed", "method")]
         whole = {f"all_rows_{key}": float(np.mean([row[key] for row in overall])) for key in names}
         spread = None if method == OURS or len(gaps) < 2 else float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-        found.append(
+        summary.append(
             {
                 "method": method,
                 "groups": len(errors[0]),
@@ -173,4 +177,4 @@ def summarise_study(outcome: Outcome) -> list[dict[str, Any]]:
                 "seeds": len(errors),
             }
         )
-    return found
+    return summary

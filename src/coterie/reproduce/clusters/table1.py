@@ -1,23 +1,26 @@
-"""Table 1 of P3 (Lyu, Hanzely, Kolar 2022, section 5): clients in known clusters, each with m samples of its own.
+"""Table 1 of Lyu, Hanzely, Kolar (2022, section 5): clients in known clusters, each with m samples.
 
 20 clusters of 20 clients, 20 coefficients, all variances 1: w_j ~ N(0, I), theta_i ~ N(w_j, I), X ~ N(0, 1),
 y ~ N(X theta_i, 1). The error of a client is the NORM |estimate - theta_i|: the table's caption says squared, but its
 figures are norms. Mean, standard deviation and maximum are over the 400 clients.
 
-"ours" is (5.2), solved exactly where the paper stops an iteration early, with the true variances as in the paper, and
-once more with variances estimated from the training samples (REML). The penalty of "single cluster" is chosen among
-the paper's by cross-validation on training samples, as its text says; the authors' program looks at the true error.
+"ours" is (5.2), solved exactly where the paper stops an iteration early, once with the true variances as in the paper
+and once with variances estimated from the training samples (REML). The penalty of "single cluster" is chosen among the
+paper's by cross-validation on training samples, as its text says; the authors' program uses the true error.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coterie.data.synthetic import HierarchicalLinear
 from coterie.errors import CoterieError
 
-__all__ = ["PAPER", "SIZES", "Progress", "summarise_table1", "table1"]
+if TYPE_CHECKING:
+    from coterie.experiment.loop import Progress
+
+__all__ = ["PAPER", "SIZES", "summarise_table1", "table1"]
 
 SIZES = (1, 5, 10, 25, 50, 100, 200)  # samples of a client, m
 PENALTIES = tuple(np.linspace(0.01, 2, 20))
@@ -40,9 +43,6 @@ PAPER: dict[int, dict[str, tuple[float | None, float | None, float | None]]] = {
     },
 }
 
-Progress = Callable[[str, int, int], None]
-"""Called as `progress(what, done, of)`."""
-
 
 def table1(
     seeds: int = 5,
@@ -50,7 +50,7 @@ def table1(
     clusters: int = 20,
     clients: int = 20,
     dimension: int = 20,
-    progress: Progress | None = None,
+    progress: "Progress | None" = None,
 ) -> list[dict[str, Any]]:
     """Run the simulation; returns one row for each seed, m and method: mean, sd and max of the error over clients."""
     if seeds < 1:
@@ -68,12 +68,12 @@ def table1(
                 about = {"seed": seed, "m": m, "method": method}
                 rows.append(about | {"mean": error.mean(), "sd": error.std(), "max": error.max()})
             if progress is not None:
-                progress(f"table 1, seed {seed}, m = {m}", len(rows) // 5, seeds * len(sizes))
+                progress(f"table 1, seed {seed}, m = {m}", len(rows) // 5, seeds * len(sizes), {})
     return rows
 
 
 def _estimates(truth: np.ndarray, clients: int, m: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw m samples of every client and estimate its coefficients in each way: `[clients, dimension]`."""
+    """Draw m samples of every client and estimate its coefficients with each method: `[clients, dimension]`."""
     from coterie.estimators import (
         HierarchicalLinearRegression,
         HierarchicalLinearRegressionCV,
@@ -93,7 +93,7 @@ def _estimates(truth: np.ndarray, clients: int, m: int, rng: np.random.Generator
         "ours": HierarchicalLinearRegression(fit_intercept=False, **known),
         "ours, estimated": HierarchicalLinearRegression(fit_intercept=False, covariance="isotropic"),
         "locally trained": LocalRegression(fit_intercept=False),
-        "single cluster": single,  # without clusters (5.2) draws every client to one centre
+        "single cluster": single,  # without clusters, (5.2) shrinks every client to one centre
         "single model": PooledRegression(fit_intercept=False),
     }
     nested = ("ours", "ours, estimated")
@@ -104,15 +104,15 @@ def _estimates(truth: np.ndarray, clients: int, m: int, rng: np.random.Generator
 
 
 def summarise_table1(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average over seeds: mean, its standard deviation over seeds, sd and max, and the paper's figures beside them."""
-    found = []
+    """Average over seeds: mean, its standard deviation over seeds, sd and max, and the paper's figures."""
+    summary = []
     for m in sorted({row["m"] for row in rows}):
         for method in dict.fromkeys(row["method"] for row in rows):
-            held = [row for row in rows if row["m"] == m and row["method"] == method]
-            values = {key: np.array([row[key] for row in held]) for key in ("mean", "sd", "max")}
-            spread = float(values["mean"].std(ddof=1)) if len(held) > 1 else 0.0
-            paper = PAPER.get(m, {}).get(method, (None, None, None))
-            beside = dict(zip(("paper_mean", "paper_sd", "paper_max"), paper, strict=True))
+            same = [row for row in rows if row["m"] == m and row["method"] == method]
+            values = {key: np.array([row[key] for row in same]) for key in ("mean", "sd", "max")}
+            spread = float(values["mean"].std(ddof=1)) if len(same) > 1 else 0.0
+            figures = PAPER.get(m, {}).get(method, (None, None, None))
+            paper = dict(zip(("paper_mean", "paper_sd", "paper_max"), figures, strict=True))
             averages = {key: float(value.mean()) for key, value in values.items()}
-            found.append({"m": m, "method": method, **averages, "over_seeds": spread, "seeds": len(held), **beside})
-    return found
+            summary.append({"m": m, "method": method, **averages, "over_seeds": spread, "seeds": len(same), **paper})
+    return summary

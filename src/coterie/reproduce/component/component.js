@@ -1,4 +1,4 @@
-// Draws the figures of component_page.py: traces name a colour by its number, so that they can be drawn in both themes.
+// Draws the plots of page.py: traces name a colour by its number, so that they can be drawn in both themes.
 "use strict";
 
 (function () {

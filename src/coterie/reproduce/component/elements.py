@@ -1,8 +1,8 @@
-"""What the fused operator does to the elements of an update (P2, Fig. 6): runs, distinct values, bytes and error.
+"""The fused operator on the elements of an update (Zhao, Liu, Jiang, He, Fig. 6): runs, values, bytes and error.
 
-The updates are gradients of all samples of each client, along gradient descent on the mean loss. The operator sees them
-in the order in which parameters are stored, and for comparison in one that both ends of a message could know without
-sending it: by the mean update of the round before, which the hub has just given to everyone.
+The updates are gradients of all samples of each client, along gradient descent on the mean loss. The operator gets them
+in the order in which parameters are stored, and for comparison in an order that both ends of a message know without
+sending it: by the mean update of the round before, which the hub has sent to everyone.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ __all__ = ["GAMMAS", "ORDERS", "ROUNDS", "Update", "elements", "example", "updat
 GAMMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 ORDERS = ("as stored", "by the last mean")
 ROUNDS = (2, 10, 100)
-MANY = 10  # clients that are looked at
+MANY = 10  # clients whose updates are examined
 
 
 class Update(NamedTuple):
-    """What clients would send in a round."""
+    """The clients' gradients in a round."""
 
     round: int
     each: np.ndarray  # [K, d]
-    before: np.ndarray  # [d] the mean of the round before
+    before: np.ndarray  # [d] their mean in the round before
 
 
 def updates(task: Task, federation: Federation, lr: float, rounds: Sequence[int] = ROUNDS) -> list[Update]:
@@ -51,33 +51,33 @@ def updates(task: Task, federation: Federation, lr: float, rounds: Sequence[int]
         flat = [leaf.reshape(len(federation), -1) for leaf in jax.tree.leaves(each)]
         return variables._replace(params=params), jnp.concatenate(flat, axis=1)
 
-    variables, before, found = task.init(jax.random.key(0)), np.zeros(0), []
+    variables, before, chosen = task.init(jax.random.key(0)), np.zeros(0), []
     for number in range(1, max(rounds) + 1):
         variables, flat = step(variables, data.x, data.y, masks)
         if number in rounds:
-            found.append(Update(number, np.asarray(flat), before))
+            chosen.append(Update(number, np.asarray(flat), before))
         before = np.asarray(weight @ flat)
-    return found
+    return chosen
 
 
-def elements(found: Sequence[Update], gammas: Sequence[float] = GAMMAS) -> list[dict[str, Any]]:
-    """Return a row for each round, order and gamma: means over clients of what the operator leaves.
+def elements(chosen: Sequence[Update], gammas: Sequence[float] = GAMMAS) -> list[dict[str, Any]]:
+    """Return one row per round, order and gamma: means over clients of figures of the operator's result.
 
-    `runs` counts stretches of equal elements, `distinct` the different values, `bytes` is the length of the message
-    without a codebook, `error` the length of the difference over that of the update.
+    `runs` counts runs of equal elements, `distinct` the different values, `bytes` is the length of the message without
+    a codebook, `error` the norm of the difference relative to that of the update.
     """
     rows = []
-    for update in found:
+    for update in chosen:
         x = update.each[:MANY].astype(np.float32)
         places = {ORDERS[0]: np.arange(x.shape[1]), ORDERS[1]: np.argsort(update.before, kind="stable")}
         for order, gamma in ((order, gamma) for order in ORDERS for gamma in gammas):
             ordered = x[:, places[order]]
-            left = fused(ordered, gamma * np.abs(ordered).mean(1))
-            sent = np.asarray(shortened(jnp.asarray(left))) + 0.0  # -0.0 would be a number of its own
-            error = np.linalg.norm(left - ordered, axis=1) / np.linalg.norm(ordered, axis=1)
+            result = fused(ordered, gamma * np.abs(ordered).mean(1))
+            sent = np.asarray(shortened(jnp.asarray(result))) + 0.0  # -0.0 would count as another number
+            error = np.linalg.norm(result - ordered, axis=1) / np.linalg.norm(ordered, axis=1)
             columns = {
-                "runs": [1 + np.count_nonzero(np.diff(row)) for row in left],
-                "distinct": [len(np.unique(row)) for row in left],
+                "runs": [1 + np.count_nonzero(np.diff(row)) for row in result],
+                "distinct": [len(np.unique(row)) for row in result],
                 "bytes": [len(Fused(gamma=gamma, centres=0).encode(row)) for row in sent],
                 "error": error,
             }
@@ -87,7 +87,7 @@ def elements(found: Sequence[Update], gammas: Sequence[float] = GAMMAS) -> list[
 
 
 def example(update: Update, gammas: Sequence[float] = (1.0, 10.0), at_most: int = 400) -> dict[str, Any]:
-    """Return the first elements of the first client's update, and what the operator makes of them."""
+    """Return the first elements of the first client's update, before and after the operator."""
     x = update.each[0].astype(np.float32)
-    left = {f"{gamma:g}": fused(x, gamma * np.abs(x).mean())[:at_most].tolist() for gamma in gammas}
-    return {"round": update.round, "update": x[:at_most].tolist(), "fused": left, "elements": len(x)}
+    after = {f"{gamma:g}": fused(x, gamma * np.abs(x).mean())[:at_most].tolist() for gamma in gammas}
+    return {"round": update.round, "update": x[:at_most].tolist(), "fused": after, "elements": len(x)}

@@ -1,9 +1,9 @@
-"""Accuracy against bytes: what was reached with how much, and who is best at equal bytes.
+"""Accuracy against bytes: which score is reached with how many bytes, and which family is best at equal bytes.
 
-Settings compete within a family (a codec, a method): at a budget, the setting and the round whose validation score is
-highest among those that cost no more stand for the family, and their test score is what is told. So nobody is judged by
-a setting that suits another budget, and nothing is chosen on test samples. Scores are means over clients, and choices
-are made over all draws together.
+A family is a codec or a method in several settings. At a budget it is represented by the setting and the round with the
+highest validation score among those that cost no more; their test score is reported. So no family is judged by a
+setting that suits another budget, and nothing is chosen on test samples. Scores are means over clients, and choices are
+made over all draws together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ class Curve(NamedTuple):
     family: str
     label: str
     rounds: np.ndarray  # [T]
-    up: np.ndarray  # [S, T] bytes a client has sent to the hub by then
+    up: np.ndarray  # [S, T] bytes a client has sent to the hub so far
     bare: np.ndarray  # [S, T] the same without the fixed headers of the messages
-    total: np.ndarray  # [S, T] bytes a client has sent and received, to whomever
+    total: np.ndarray  # [S, T] bytes a client has sent and received, hub or neighbours
     validation: np.ndarray  # [S, T]
     test: np.ndarray  # [S, T]
     worst: np.ndarray  # [S, T] the test score of the worst decile of clients
@@ -51,30 +51,30 @@ class Point(NamedTuple):
 
 
 def curves(draws: Sequence[Mapping[str, list[Result]]], families: Mapping[str, str]) -> list[Curve]:
-    """Make the curves of comparisons, one a draw, whose labels belong to families."""
-    found = []
+    """Return the curve of every label from comparisons, one per draw; `families` gives the family of each label."""
+    made = []
     for label, family in families.items():
         runs = [results[label][0] for results in draws]
         columns = [_columns(run) for run in runs]
         rounds = np.array([row["round"] for row in runs[0].rows])
-        found.append(Curve(family, label, rounds, *(np.stack(column) for column in zip(*columns, strict=True))))
-    return found
+        made.append(Curve(family, label, rounds, *(np.stack(column) for column in zip(*columns, strict=True))))
+    return made
 
 
 def _columns(run: Result) -> tuple[np.ndarray, ...]:
-    """Return what a curve holds of one run, `[T]` each."""
+    """Return the columns of a curve for one run, `[T]` each."""
     from coterie.experiment.result import worst
 
     up, bare, total = _sent(run)
     at = np.array([row["round"] for row in run.rows])
     scores = [np.asarray([row[name] for row in run.rows]) for name in ("validation_score", "test_score")]
-    low = np.array([worst(row, run.higher_is_better) for row in scores[1]])
-    validated = np.any([np.asarray(row["validation_loss"]) > 0 for row in run.rows], axis=0)  # others have none
+    low = np.array([worst(row, run.score) for row in scores[1]])
+    validated = np.any([np.asarray(row["validation_loss"]) > 0 for row in run.rows], axis=0)  # without samples it is 0
     return up[at], bare[at], total[at], scores[0][:, validated].mean(1), scores[1].mean(1), low
 
 
 def _sent(run: Result) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of a client until the end of each round, from round 0: up, up without headers, in all."""
+    """Return the bytes of a client until the end of each round, from round 0: up, up without headers, in total."""
     clients, last = len(run.names), run.rows[-1]["round"]
     up, messages, total = (np.zeros(last + 1) for _ in range(3))
     for block in run.ledger.blocks:
@@ -91,67 +91,67 @@ def _sent(run: Result) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return up.cumsum(), (up - HEADER * messages).cumsum(), total.cumsum()
 
 
-def best_within(held: Sequence[Curve], budget: float = np.inf, bytes_of: str = "up") -> Point | None:
+def best_within(family: Sequence[Curve], budget: float = np.inf, bytes_of: str = "up") -> Point | None:
     """Return the setting and round with the best validation score that costs at most a budget, if there is one."""
     points = [
         (float(curve.validation[:, at].mean()), -float(cost), Point(curve, at))
-        for curve in held
+        for curve in family
         for at, cost in enumerate(getattr(curve, bytes_of).mean(0))
         if cost <= budget
     ]
     return max(points, key=lambda point: point[:2])[2] if points else None
 
 
-def reaching(held: Sequence[Curve], score: float, bytes_of: str = "up") -> Point | None:
+def reaching(family: Sequence[Curve], score: float, bytes_of: str = "up") -> Point | None:
     """Return the cheapest setting and round with at least a validation score, if there is one."""
     points = [
         (float(cost), Point(curve, at))
-        for curve in held
+        for curve in family
         for at, cost in enumerate(getattr(curve, bytes_of).mean(0))
         if curve.validation[:, at].mean() >= score
     ]
     return min(points, key=lambda point: point[0])[1] if points else None
 
 
-def cheapest(held: Sequence[Curve], score: float, bytes_of: str = "up") -> Point | None:
+def cheapest(family: Sequence[Curve], score: float, bytes_of: str = "up") -> Point | None:
     """Return the setting that costs least after all rounds and has at least a validation score then."""
-    ends = [Point(curve, -1) for curve in held if curve.validation[:, -1].mean() >= score]
+    ends = [Point(curve, -1) for curve in family if curve.validation[:, -1].mean() >= score]
     return min(ends, key=lambda end: float(getattr(end.curve, bytes_of)[:, -1].mean())) if ends else None
 
 
-def frontier(held: Sequence[Curve], bytes_of: str = "up", points: int = 40) -> list[dict[str, Any]]:
-    """Return the family's best at budgets that grow by a factor, each with the budget at which it begins."""
-    costs = np.concatenate([getattr(curve, bytes_of).mean(0) for curve in held])
+def frontier(family: Sequence[Curve], bytes_of: str = "up", points: int = 40) -> list[dict[str, Any]]:
+    """Return the family's best point at geometrically growing budgets, each with the lowest budget it is best at."""
+    costs = np.concatenate([getattr(curve, bytes_of).mean(0) for curve in family])
     budgets = np.geomspace(max(1.0, costs.min()), costs.max() * (1 + 1e-9), points)
-    found: list[dict[str, Any]] = []
+    best: list[dict[str, Any]] = []
     for budget in budgets:
-        point = best_within(held, budget, bytes_of)
-        if point is not None and (not found or point.about() != {k: found[-1][k] for k in point.about()}):
-            found.append(point.about() | {"budget": float(budget)})
-    return found
+        point = best_within(family, budget, bytes_of)
+        if point is not None and (not best or point.about() != {k: best[-1][k] for k in point.about()}):
+            best.append(point.about() | {"budget": float(budget)})
+    return best
 
 
 def equal_bytes(
     by_family: Mapping[str, Sequence[Curve]], shares: Sequence[float], bytes_of: str = "up"
 ) -> list[dict[str, Any]]:
-    """Compare families at shares of what uncompressed training costs in all: a row a share, and who wins it."""
+    """Compare families at shares of the total bytes of uncompressed training: one row per share, with the winner."""
     whole = max(float(getattr(curve, bytes_of)[:, -1].mean()) for curve in by_family["none"])
-    found = []
+    rows = []
     for share in shares:
-        chosen = {family: best_within(held, share * whole, bytes_of) for family, held in by_family.items()}
+        chosen = {family: best_within(each, share * whole, bytes_of) for family, each in by_family.items()}
         about = {family: point.about() for family, point in chosen.items() if point is not None}
         winner = max(about, key=lambda family: about[family]["validation"]) if about else None
-        found.append({"share": share, "budget": share * whole, "families": about, "winner": winner})
-    return found
+        rows.append({"share": share, "budget": share * whole, "families": about, "winner": winner})
+    return rows
 
 
-def rows(held: Sequence[Curve], about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for every draw, setting and evaluation, for pandas."""
+def rows(settings: Sequence[Curve], about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per draw, setting and evaluation, for pandas."""
     names = ("up", "bare", "total", "validation", "test", "worst")
     return [
         {**about, "family": curve.family, "label": curve.label, "draw": draw, "round": int(number)}
         | {name: float(getattr(curve, name)[draw, at]) for name in names}
-        for curve in held
+        for curve in settings
         for draw in range(len(curve.test))
         for at, number in enumerate(curve.rounds)
     ]

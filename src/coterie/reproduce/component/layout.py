@@ -1,14 +1,14 @@
-"""The experiments that P2 (Zhao, Liu, Jiang, He) announces and does not have; the draft ends before them.
+"""The experiments that the draft of Zhao, Liu, Jiang and He announces; it ends before them.
 
-- "codecs" (its Fig. 6): one model for all by `fedavg`, and what its updates cost. In a round every client sends one
-  gradient of all its samples (`local` = "gradient", the paper's case) or what an epoch of minibatches changed
+- "codecs" (its Fig. 6): one model for all by `fedavg`, and the bytes of its updates. In a round every client sends one
+  gradient of all its samples (`local` = "gradient", the paper's case) or the change of an epoch of minibatches
   ("epoch"), through every codec in several settings: accuracy against the bytes of the uplink.
 - "groups": clients in planted groups, the network lasso along its path: where are the groups found exactly?
-- "personal": few samples a client, and methods with personal models: `component` and `network-lasso` on the similarity
-  network against `local`, `fedavg`, `ditto` and `fedper`.
+- "personal": few samples per client, and methods with personal models: `component` and `network-lasso` on the
+  similarity network against `local`, `fedavg`, `ditto` and `fedper`.
 
-A draw is another division of the data and another start. Whatever is chosen (a codec's setting, a learning rate, a
-strength of a tie, the round to stop at) is chosen on validation samples, over all draws (`frontier.py`).
+A draw is another division of the data and another initial model. Settings (of a codec, the learning rate, the strength
+of a tie, the last round) are chosen on validation samples, over all draws (`frontier.py`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from coterie.errors import CoterieError
-from coterie.spec import nearest
+from coterie.reproduce import check_choice
 
 __all__ = [
     "CODECS",
@@ -79,9 +79,8 @@ CODED: dict[str, dict[str, Any]] = {
 ROUNDS = {"gradient": 300, "epoch": 60}
 EVALUATIONS = 60
 
-# By family, the settings that compete. "fused" is the paper's operator alone, sent as runs; "fused-k" with its k-means
-# step, k centres; "fused-k-ef" with error feedback, which is ours: what is never made up for keeps training from its
-# optimum.
+# The settings of each family. "fused" is the paper's operator alone, sent as runs; "fused-k" with its k-means step, k
+# centres; "fused-k-ef" with error feedback, which we added: without it training does not reach its optimum.
 CODECS: dict[str, tuple[dict[str, Any], ...]] = {
     "none": ({"name": "none"},),
     "float16": ({"name": "float16"},),
@@ -123,8 +122,8 @@ PERSONAL: dict[str, dict[str, Any]] = {
         "hidden": [32],
     },
 }
-# What competes for each method on validation samples.
-RATES = {"linear": (0.1, 0.3, 1.0), "mlp": (0.03, 0.1, 0.3)}  # with 1 a perceptron diverges
+# The settings of each method, of which validation samples choose one.
+RATES = {"linear": (0.1, 0.3, 1.0), "mlp": (0.03, 0.1, 0.3)}  # with 1 the perceptron diverges
 TIES: dict[str, dict[str, tuple[float, ...]]] = {
     "ditto": {"tie": (0.1, 1.0)},
     "component": {"lam": (0.003, 0.01, 0.03, 0.1)},
@@ -132,8 +131,8 @@ TIES: dict[str, dict[str, tuple[float, ...]]] = {
 }
 OWN_PART = {"linear": ["bias"], "mlp": ["layers.1"]}  # of the model, for methods that divide it
 
-# The networks of the planted groups: how many neighbours a client of a group of ten asks for. 12 cannot do without
-# strangers, and 39 are all there are.
+# The networks of the planted groups: neighbours per client, in groups of ten. 12 must include clients of other groups,
+# and 39 are all clients.
 NETWORKS = (5, 12, 39)
 PATH = {"lam": 20.0, "factor": 0.7, "values": 24, "rounds": 20}
 
@@ -145,21 +144,21 @@ def codecs(
     rounds: int | None = None,
     draw: int = 0,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Lay one draw of the comparison of codecs out; returns its tables and the family of each label.
+    """Lay out one draw of the comparison of codecs; returns its tables and the family of each label.
 
     Args:
         dataset: one of `CODED`.
         local: what is sent, "gradient" or the change of an "epoch".
         families: which codecs, of `CODECS`.
-        rounds: 300 with one gradient in a round and 60 with an epoch, unless said otherwise.
+        rounds: default: 300 with one gradient per round, 60 with an epoch.
         draw: number of the draw.
     """
-    _check("data", dataset, CODED)
-    _check("local", local, LOCAL)
+    check_choice("data", dataset, CODED)
+    check_choice("local", local, LOCAL)
     for family in families:
-        _check("codecs", family, CODECS)
+        check_choice("codecs", family, CODECS)
     if "none" not in families:
-        raise CoterieError("codecs must have none among them, by which the others are measured")
+        raise CoterieError("codecs must have none among them: the others are compared with it")
     scene, count = CODED[dataset], ROUNDS[local] if rounds is None else rounds
     chosen = {label_of(codec): (family, codec) for family in families for codec in CODECS[family]}
     tables = {
@@ -183,19 +182,19 @@ def personal(
     rounds: int | None = None,
     draw: int = 0,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Lay one draw of the comparison of personal models out; returns its tables and the method of each label.
+    """Lay out one draw of the comparison of personal models; returns its tables and the method of each label.
 
     Args:
         dataset: one of `PERSONAL`.
         model: "mlp", one hidden layer, whose last layer is the personal component; or "linear", whose bias is.
         methods: which, of `METHODS`.
-        rounds: of five local steps each, 100 unless said otherwise.
+        rounds: of five local steps each; default: 100.
         draw: number of the draw.
     """
-    _check("data", dataset, PERSONAL)
-    _check("model", model, MODELS)
+    check_choice("data", dataset, PERSONAL)
+    check_choice("model", model, MODELS)
     for method in methods:
-        _check("methods", method, METHODS)
+        check_choice("methods", method, METHODS)
     scene, count = PERSONAL[dataset], 100 if rounds is None else rounds
     grid = {label: (method, own) for method in methods for label, own in _grid(method, model)}
     tables = {
@@ -213,7 +212,7 @@ def personal(
 
 
 def _grid(method: str, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield label and settings of everything that competes for a method."""
+    """Yield label and settings of all combinations of a method."""
     ties = TIES.get(method, {})
     for lr, *strength in product(RATES[model], *ties.values()):
         own: dict[str, Any] = {"lr": lr} | dict(zip(ties, strength, strict=True))
@@ -226,11 +225,11 @@ def _grid(method: str, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def path(neighbours: int = 5, values: int | None = None, draw: int = 0) -> dict[str, Any]:
-    """Lay the network lasso's path over planted groups out: 40 clients in four groups, a linear model.
+    """Lay out the network lasso's path over planted groups: 40 clients in four groups, a linear model.
 
     Args:
-        neighbours: k of the similarity network; with 39 everybody is everybody's neighbour.
-        values: of lam, 24 unless said otherwise; each is 0.7 of the one before and has 20 rounds of full gradients.
+        neighbours: k of the similarity network; with 39 it is complete.
+        values: of lam, default 24; each is 0.7 of the one before and has 20 rounds of full gradients.
         draw: number of the draw.
     """
     steps, rounds = PATH["values"] if values is None else values, int(PATH["rounds"])
@@ -255,20 +254,15 @@ def path(neighbours: int = 5, values: int | None = None, draw: int = 0) -> dict[
 
 
 def label_of(codec: Mapping[str, Any]) -> str:
-    """Name a codec and its settings, short and in characters that a folder may have: "fused-0.3-k4-ef"."""
+    """Return a short label of a codec and its settings that can name a folder: "fused-0.3-k4-ef"."""
     words = [f"{codec[key]:g}" for key in ("bits", "fraction", "gamma") if key in codec]
     words += [f"k{codec['centres']}"] if codec.get("centres") else []
     return "-".join([codec["name"], *words, *(["ef"] if codec.get("feedback") else [])])
 
 
 def _drawn(tables: dict[str, Any], draw: int) -> dict[str, Any]:
-    """Seed everything that is random with the number of the draw."""
+    """Seed everything random with the number of the draw."""
     seeded = {section: {**tables[section], "seed": draw} for section in ("partition", "run")}
     if tables["data"]["name"] in ("covtype", "planted-groups"):
         seeded["data"] = {**tables["data"], "seed": draw}
     return tables | seeded
-
-
-def _check(field: str, value: str, known: Any) -> None:
-    if value not in known:
-        raise CoterieError(f"{field} must be one of {', '.join(known)}, not {value!r}{nearest(value, known)}")

@@ -1,0 +1,63 @@
+"""What the commands that reproduce a paper print and write: tables, figures, CSV files and a page."""
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["names_in", "publish", "text_table"]
+
+WORDS = ("method", "codec", "setting", "network")  # columns that hold words; others hold numbers
+
+
+def names_in(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in a text with commas, or the default where there is no text."""
+    return default if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def text_table(title: str, columns: Sequence[str], caption: str) -> Any:
+    """Return an empty table for the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in WORDS else "right", no_wrap=True)
+    return table
+
+
+def publish(
+    folder: Path,
+    figures: dict[str, Any],
+    tables: Mapping[str, Any],
+    page: tuple[str, Callable[[], str]],
+    show: Callable[[], None],
+    console: Any,
+    as_json: bool,
+) -> None:
+    """Write the figures as JSON, every table as CSV, and a page where Plotly is installed; then show the figures.
+
+    `page` is the name of the HTML file and the function that returns its text. With `as_json` the figures and the names
+    of the files are printed as JSON; otherwise `show` prints the figures.
+    """
+    import pandas as pd
+
+    from coterie.storage.durable import durable_write, storage_errors
+
+    files = {"figures.json": json.dumps(figures, indent=1)}
+    files |= {f"{name}.csv": pd.DataFrame(rows).to_csv(index=False) for name, rows in tables.items()}
+    if importlib.util.find_spec("plotly") is None:
+        console.print(f"there is no {page[0]}, which needs plotly: pip install 'coterie[report]'", markup=False)
+    else:
+        files[page[0]] = page[1]()
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        durable_write(folder / name, text.encode())
+    written = [str(folder / name) for name in files]
+    if as_json:
+        print(json.dumps(figures | {"files": written}))
+        return
+    show()
+    console.print("written: " + ", ".join(written), markup=False, soft_wrap=True)
