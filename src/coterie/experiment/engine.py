@@ -294,9 +294,8 @@ class Training:
         return (models, None) if tuned is None else (tuned, models)
 
     def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
-        return self.engine.call(
-            program, name, self.method, self._tables, self.engine.clients, *arguments, donate=donate
-        )
+        key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
+        return self.engine.call(program, key, *always, *arguments, donate=donate)
 
 
 SMALL = 10_000  # parameters up to which a CPU runs dense models faster batched than client by client

@@ -5,6 +5,7 @@ of devices and a network of sites differ in this object only.
 """
 
 import abc
+from collections.abc import Hashable
 from typing import ClassVar
 
 from coterie.peers.base import Arrivals, Peers, Tables
@@ -19,6 +20,11 @@ class PeersFactory(abc.ABC):
     # Rounds that run as one program; 0: all rounds up to the next evaluation. A network needs 1, so that checkpoints,
     # rejoining and Ctrl-C have a place between two rounds.
     rounds_per_call: ClassVar[int] = 0
+
+    @property
+    def programs(self) -> Hashable:
+        """What a compiled program depends on besides its arguments: factories with equal values share programs."""
+        return type(self)
 
     @abc.abstractmethod
     def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> Peers:

@@ -6,7 +6,7 @@ same as in a simulation in `exact` mode, in the same order, so that the numbers 
 callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import jax
@@ -225,6 +225,11 @@ class Remote(PeersFactory):
     def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> RemotePeers:
         """See `PeersFactory.make`; what is lost, the network decides."""
         return RemotePeers(tables, self.line, coder)
+
+    @property
+    def programs(self) -> Hashable:
+        """Callbacks leave a program for this line."""
+        return Remote, id(self.line)
 
     def use_tables(self, tables: Tables) -> None:
         """Address the clients of these tables from now on."""
