@@ -22,7 +22,7 @@ from common import best_of, federation, publish
 from coterie.bilevel import expected_statistics, hypergradients
 from coterie.bilevel.hypergradients import Settings, estimate
 from coterie.experiment.device import Device, choose_device
-from coterie.experiment.engine import plan_for
+from coterie.experiment.plan import plan_for
 from coterie.graphs.directed import RandomDirected
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task

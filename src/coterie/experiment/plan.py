@@ -1,0 +1,49 @@
+"""How clients are batched: the choice for a model, a federation and a device."""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from coterie.data.clients import Federation
+from coterie.experiment.device import Device
+from coterie.learning.evaluate import BATCH
+from coterie.learning.task import Task
+from coterie.peers.local import Plan
+
+__all__ = ["plan_for"]
+
+SMALL = 10_000  # parameters up to which a CPU runs dense models faster batched than client by client
+
+
+def plan_for(task: Task, federation: Federation, device: Device, mode: str = "auto", chunk: int = 0) -> Plan:
+    """Choose how clients are batched.
+
+    On an accelerator everything is batched. On a CPU, only small dense models gain from it (`fast`); convolutions,
+    recurrent cells and larger layers run best client by client (`exact`). Each core takes a share of the clients, and
+    a chunk bounds the memory that batching takes.
+    """
+    if mode == "auto":
+        mode = "fast" if device.platform != "cpu" or (task.dense and task.size <= SMALL) else "exact"
+    sharers = min(len(device.devices), len(federation))
+    mesh = Mesh(np.array(device.devices[:sharers]), ("clients",)) if sharers > 1 else None
+    if mode == "fast" and not chunk:
+        fits = memory_budget(device) // sharers // working_bytes(task, federation)
+        chunk = max(1, fits) if fits < -(-len(federation) // sharers) else 0
+    return Plan("exact" if mode == "exact" else "fast", chunk, mesh)
+
+
+def memory_budget(device: Device) -> int:
+    """Return the bytes that batching may take: a quarter of a GPU's memory, 2 GiB on a CPU."""
+    if device.platform == "cpu":
+        return 2 << 30
+    return int((device.devices[0].memory_stats() or {}).get("bytes_limit", 32 << 30)) // 4
+
+
+def working_bytes(task: Task, federation: Federation) -> int:
+    """Estimate what one client needs while it trains or is evaluated: every intermediate value of one batch, and
+    several copies of the model (gradient, update, momentum)."""
+    x = jax.ShapeDtypeStruct((BATCH, *federation.sample_shape), federation.train.x.dtype)
+    model = jax.eval_shape(task.init, jax.random.key(0))
+    traced = jax.make_jaxpr(lambda model, x: task.apply(model, x)[0])(model, x)
+    values = [variable.aval for equation in traced.eqns for variable in equation.outvars]
+    return sum(a.size * a.dtype.itemsize for a in values) + 5 * task.size * np.dtype(task.dtype).itemsize
