@@ -114,7 +114,7 @@ def test_the_command_prints_the_papers_figures_and_writes_files(tmp_path):
     [
         (["--study", "donor"], "donors"),
         (["--study", "table1", "--sizes", "1,x"], "--sizes"),
-        (["--study", "chem97"], "mlmRev_Chem97.csv is not here: put that table"),
+        (["--study", "chem97"], "mlmRev_Chem97.csv is missing: put that table"),
     ],
 )
 def test_mistakes_are_one_sentence(more, words, tmp_path, monkeypatch):
