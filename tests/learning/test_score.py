@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+import coterie as ct
 from coterie.data.clients import Split
 from coterie.errors import CoterieError
 from coterie.learning.evaluate import BATCH, client_metrics
 from coterie.learning.score import SCORES, auroc, score_of
 from coterie.learning.task import Task, Variables
+from coterie.testing.contract import small_federation
 from support.cases import Weights
 
 
@@ -81,6 +83,18 @@ def test_a_client_is_evaluated_on_all_its_samples_at_once(x64):
     )
     nothing = client_metrics(task, Variables(Weights(jnp.asarray(weights))), split._replace(count=jnp.int32(0)), own)
     assert [float(value) for value in nothing] == [0, 0, 0]
+
+
+def test_a_run_is_scored_by_the_chosen_metric(tmp_path):
+    federation = small_federation(3)
+    result = ct.run(federation, "linear", "local", rounds=2, metric="auroc", out=tmp_path / "run")
+    assert (result.metric, ct.Result.read(tmp_path / "run").metric) == ("auroc", "auroc")
+    count = federation.test.count[0]
+    x, y = federation.test.x[0][:count], federation.test.y[0][:count]
+    probability = softmax(result.model(0)(x).astype(float))
+    areas = [roc_auc_score(y == c, probability[:, c]) for c in np.unique(y)]
+    assert result.final["test_score"][0] == pytest.approx(np.mean(areas), abs=1e-6)
+    assert "metric" not in ct.run(federation, "linear", "local", rounds=1).config["run"]  # as in earlier folders
 
 
 def test_a_kind_of_task_has_its_scores():

@@ -130,6 +130,7 @@ def make_task(experiment: Experiment, federation: Federation) -> Task:
             members=common.members,
             augment=augment if augment.crop or augment.flip else None,
             dtype=np.dtype(experiment.run.precision),
+            metric=experiment.run.metric,
         )
 
 

@@ -42,7 +42,7 @@ class Pooled(LocalSGD, Method):
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Collect everyone's samples in one place."""
-        (train, validation), _ = peers.share((clients.train, clients.validation))
+        (train, validation), _ = peers.share((_zero_padding(clients.train), _zero_padding(clients.validation)))
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         best = start_best(variables, jnp.zeros(peers.ids.shape[0], task.dtype))
@@ -62,6 +62,13 @@ class Pooled(LocalSGD, Method):
     def models(self, state: State) -> Variables:
         """Return the best model so far, the same for each client."""
         return state.best.variables
+
+
+def _zero_padding(split: Split) -> Split:
+    """Return the samples with zeros as padding, whatever was there: padding must not decide what arrives."""
+    real = jnp.arange(split.x.shape[1]) < split.count[:, None]
+    x, y = (jnp.where(tree.column(real, a), a, 0) for a in (split.x, split.y))
+    return Split(x, y, split.count)
 
 
 def _union(split: Split) -> Split:
