@@ -296,5 +296,5 @@ def test_folders_that_are_no_run(job, engine, tmp_path):
 def test_data_from_python_are_needed_again(whole, stopped):
     with pytest.raises(CoterieError, match=r"was started with data from Python: call coterie.run with the same data"):
         ct.resume(stopped)
-    with pytest.raises(CoterieError, match=r"was started with data from Python: .* to get at its models"):
+    with pytest.raises(CoterieError, match=r"was started with data from Python: .* to load its models"):
         ct.Result.read(whole.folder).model(0)
