@@ -118,13 +118,14 @@ class Peers(Messages):
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
             self._charge("up", jnp.ones_like(takes_part), message_bytes(label))
-            labels = self._to_hub(label, jnp.ones_like(takes_part), certain=True)[0]
-        at_hub = self._gather(message, weight, takes_part)
+            labels = self._to_hub(label, jnp.ones_like(takes_part), certain=True, for_average=True)[0]
+        at_hub = self._gather(message, weight, takes_part, for_average=True)
         totals, mass = self._averages(at_hub.values, jnp.where(at_hub.arrived, at_hub.beside, 0), labels, count)
         if since is not None and message.vector is not None:
             totals = message.join(self._add_to_hub(message, since, totals[0], mass), totals[1])
-        rows = jax.tree.map(lambda t: t[labels], (totals, mass))
-        (value, mass), arrived = self._from_hub(rows, at_hub.arrived, at_hub.exchange)
+        (value, mass), arrived = self._from_hub(
+            (totals, mass), labels, at_hub.arrived, at_hub.exchange, for_average=True
+        )
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), value, x), arrived
 
@@ -149,14 +150,15 @@ class Peers(Messages):
         weights = (weight,) if across is None else (weight, across)
         self._charge("up", takes_part, message.size + message_bytes((weights, label)) - HEADER)
         self._charge("down", takes_part, message_bytes(((x,) * len(weights), weights)))
-        at_hub = self._gather(message, (weights, label), takes_part, certain)
+        at_hub = self._gather(message, (weights, label), takes_part, certain, for_average=True)
         weights, labels = at_hub.beside
-        groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # one's cluster, everybody
+        groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # the client's cluster, everybody
         rows = []
         for each, (label, count) in zip(weights, groups, strict=False):
             averages = self._averages(at_hub.values, jnp.where(at_hub.arrived, each, 0), label, count)
             rows.append(jax.tree.map(lambda t, label=label: t[label], averages))
-        means, arrived = self._from_hub(rows, at_hub.arrived, at_hub.exchange, copies=False)
+        everyone = jnp.arange(self.clients)
+        means, arrived = self._from_hub(rows, everyone, at_hub.arrived, at_hub.exchange, copies=False, for_average=True)
         own = [jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), mean, x) for mean, _ in means]
         pairs = zip(own, [mass for _, mass in means], strict=True)
         return Centres(*(value for pair in pairs for value in pair)), arrived
@@ -185,7 +187,8 @@ class Peers(Messages):
         answers, memory = self._whole(fn(values, at_hub.arrived, memory))
         self._charge("up", everyone, message.size)
         self._charge("down", everyone, message_bytes(answers))
-        answers, arrived = self._from_hub(answers, jnp.ones(self.clients, bool), at_hub.exchange)
+        which, all_take_part = jnp.arange(self.clients), jnp.ones(self.clients, bool)
+        answers, arrived = self._from_hub(answers, which, all_take_part, at_hub.exchange)
         return answers, arrived, memory
 
     def most(self, x: Tree) -> Tree:

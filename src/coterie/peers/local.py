@@ -145,22 +145,41 @@ class LocalPeers(Peers):
         return Received(answers, arrived, self.present), jax.eval_shape(lambda: self.each(fn, x, own))
 
     def _to_hub(
-        self, x: Tree, active: jax.Array, certain: bool, whole: jax.Array | None = None, mirrored: bool = False
+        self,
+        x: Tree,
+        active: jax.Array,
+        certain: bool,
+        whole: jax.Array | None = None,
+        mirrored: bool = False,
+        for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""
         exchange, x = None if certain else self._next_exchange(), self._whole(x)
-        arrived = active & self._finite(x)
+        direct = for_average and not self._exact  # no copy of all models: neither put in order nor masked
+        arrived = active if direct else active & self._finite(x)
         if exchange is not None and self._arrivals is not None:
             arrived = arrived & self._arrivals.up[exchange]
+        if direct:
+            return x, arrived, exchange, whole
         x, arrived = jax.tree.map(lambda a: a[self.tables.order], (x, arrived))
         return _masked(arrived, x), arrived, exchange, whole
 
-    def _from_hub(self, rows: Tree, took_part: jax.Array, exchange: Any, copies: bool = True) -> tuple[Tree, jax.Array]:
+    def _from_hub(
+        self,
+        rows: Tree,
+        which: jax.Array,
+        took_part: jax.Array,
+        exchange: Any,
+        copies: bool = True,
+        for_average: bool = False,
+    ) -> tuple[Tree, jax.Array]:
         """See `Messages._from_hub`."""
-        arrived = jnp.ones(self.clients, bool) if copies else took_part[self.ids]
+        if self._exact or not for_average:
+            which, took_part = which[self.ids], took_part[self.ids]
+        arrived = jnp.ones(self.clients, bool) if copies else took_part
         if exchange is not None and self._arrivals is not None:
             arrived = arrived & self._arrivals.down[exchange]
-        return _masked(arrived, jax.tree.map(lambda a: a[self.ids], rows)), arrived
+        return _masked(arrived, jax.tree.map(lambda a: a[which], rows)), arrived
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """See `Messages._from_hub_to_all`."""

@@ -63,20 +63,36 @@ class Messages(Here):
 
     @abc.abstractmethod
     def _to_hub(
-        self, x: Tree, active: jax.Array, certain: bool, whole: jax.Array | None = None, mirrored: bool = False
+        self,
+        x: Tree,
+        active: jax.Array,
+        certain: bool,
+        whole: jax.Array | None = None,
+        mirrored: bool = False,
+        for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """Send `x [C, ...]` to the hub where `active [C]`; there everyone's `[K, ...]` are returned, elsewhere zeros.
 
         With `whole [C]` the last array of x is encoded, except where it goes whole. What is `certain` or `mirrored`
-        (both ends must stay equal) is repeated until it arrives. Returns the values, `arrived [K]`, a token for the
-        way back (None if certain), and which vectors came whole.
+        (both ends must stay equal) is repeated until it arrives. Values are in id order; those `for_average` need not
+        be where that saves a copy of all models. Returns the values, `arrived [K]`, a token for the way back (None if
+        certain), and which vectors came whole.
         """
 
     @abc.abstractmethod
-    def _from_hub(self, rows: Tree, took_part: jax.Array, exchange: Any, copies: bool = True) -> tuple[Tree, jax.Array]:
-        """Send each client its row of `rows [K, ...]`; returns the rows `[C, ...]` of the clients here, and `arrived`.
+    def _from_hub(
+        self,
+        rows: Tree,
+        which: jax.Array,
+        took_part: jax.Array,
+        exchange: Any,
+        copies: bool = True,
+        for_average: bool = False,
+    ) -> tuple[Tree, jax.Array]:
+        """Send client k the row `which[k]` of `rows [G, ...]`; returns the rows of the clients here, and `arrived`.
 
-        A client that took no part gets a free copy, or without `copies` nothing at all.
+        A client that took no part gets a free copy, or without `copies` nothing at all. `for_average` as on the way
+        to the hub: `which` and `took_part` are in the order that it returned.
         """
 
     @abc.abstractmethod
@@ -136,15 +152,19 @@ class Messages(Here):
         size = message_bytes(rest) + self.each(coder.bytes, sent, whole)
         return Outgoing(join(value, rest), size, mode, sent, whole, rest, join, name)
 
-    def _gather(self, message: Outgoing, beside: Tree, active: jax.Array, certain: bool = False) -> AtHub:
+    def _gather(
+        self, message: Outgoing, beside: Tree, active: jax.Array, certain: bool = False, for_average: bool = False
+    ) -> AtHub:
         """Send a message to the hub, and exact values beside it."""
         mirrored = message.mode == "mirror" and self.apart
         if message.vector is None or not (mirrored or message.mode == "update"):
-            (value, beside), arrived, exchange, _ = self._to_hub((message.value, beside), active, certain)
+            (value, beside), arrived, exchange, _ = self._to_hub(
+                (message.value, beside), active, certain, for_average=for_average
+            )
             return AtHub(value, beside, arrived, exchange)
         sent = (message.rest, beside, message.vector)
         (rest, beside, vector), arrived, exchange, came_whole = self._to_hub(
-            sent, active, certain, message.whole, mirrored
+            sent, active, certain, message.whole, mirrored, for_average
         )
         if not mirrored:
             return AtHub((vector, rest), beside, arrived, exchange)

@@ -95,7 +95,13 @@ class RemotePeers(Peers):
         return Received(_by_slot(values), arrived, arrived), like
 
     def _to_hub(
-        self, x: Tree, active: jax.Array, certain: bool, whole: jax.Array | None = None, mirrored: bool = False
+        self,
+        x: Tree,
+        active: jax.Array,
+        certain: bool,
+        whole: jax.Array | None = None,
+        mirrored: bool = False,
+        for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`: the hub is the first process."""
         kind = ESSENTIAL if certain or mirrored else ORDINARY
@@ -111,8 +117,17 @@ class RemotePeers(Peers):
         values, arrived, *came_whole = self._exchange(x, 1, active, send, (self.clients,), expected, note, whole)
         return values, arrived, None if certain else 0, came_whole[0] if came_whole else None
 
-    def _from_hub(self, rows: Tree, took_part: jax.Array, exchange: Any, copies: bool = True) -> tuple[Tree, jax.Array]:
+    def _from_hub(
+        self,
+        rows: Tree,
+        which: jax.Array,
+        took_part: jax.Array,
+        exchange: Any,
+        copies: bool = True,
+        for_average: bool = False,
+    ) -> tuple[Tree, jax.Array]:
         """See `Messages._from_hub`."""
+        rows = jax.tree.map(lambda a: a[which], rows)
         kind = ESSENTIAL if exchange is None else ORDINARY
 
         def send(took_part: np.ndarray) -> Iterable[Address]:
@@ -129,8 +144,9 @@ class RemotePeers(Peers):
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """See `Messages._from_hub_to_all`."""
-        rows = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.clients, *a.shape)), x)
-        return jax.tree.map(lambda a: a[0], self._from_hub(rows, jnp.ones(self.clients, bool), None)[0])
+        everyone = jnp.ones(self.clients, bool)
+        rows, _ = self._from_hub(jax.tree.map(lambda a: a[None], x), jnp.zeros_like(everyone, int), everyone, None)
+        return jax.tree.map(lambda a: a[0], rows)
 
     def _slots(
         self, x: Tree, to: jax.Array, way: str, kind: int = ORDINARY, whole: jax.Array | None = None

@@ -131,14 +131,15 @@ def small_federation(clients: int, validation: bool = True, size: int = 0) -> Fe
 def compiles_once(case: Case) -> None:
     """Compile once for a block of rounds, whatever the round and the real-valued hyper-parameters."""
     training = case.training("fast")
+    block = training.rounds_to_stage(1, ROUNDS)  # the program that other checks use, too
     state, _ = training.init()
-    state, _ = training.advance(state, 1, 2)
+    state, _ = training.advance(state, 1, block)
     before = training.engine.traces
-    state, _ = training.advance(state, 3, 2)
+    state, _ = training.advance(state, 1 + block, block)
     if "lr" in {field.name for field in dataclasses.fields(case.method)}:
         slower = dataclasses.replace(case.method, lr=case.method.lr / 2)
         other = case.training(engine=training.engine, method=slower)
-        other.advance(other.init()[0], 1, 2)
+        other.advance(other.init()[0], 1, block)
     assert training.engine.traces == before, "a later round or another learning rate compiles the program again"
 
 
@@ -220,15 +221,16 @@ def fast_equals_exact(case: Case) -> None:
 def resumes(case: Case) -> None:
     """Continue from a checkpoint with the same bits."""
     training = case.training("fast")
+    block = training.rounds_to_stage(1, ROUNDS)
     state, _ = training.init()
-    state, _ = training.advance(state, 1, 2)
+    state, _ = training.advance(state, 1, block)
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint.save(Path(folder), 2, checkpoint.pack(jax.device_get(state)), {})
+        checkpoint.save(Path(folder), block, checkpoint.pack(jax.device_get(state)), {})
         saved = checkpoint.load(Path(folder))
     assert saved is not None
     restored = training.engine.place(checkpoint.unpack(saved[1], state))
-    straight, _ = training.advance(state, 3, 2)
-    resumed, _ = training.advance(restored, 3, 2)
+    straight, _ = training.advance(state, 1 + block, block)
+    resumed, _ = training.advance(restored, 1 + block, block)
     _assert_close(jax.device_get(straight), jax.device_get(resumed), 0.0, "a resumed run differs")
 
 
