@@ -5,10 +5,16 @@ directed graph where some neighbours hear each other and some do not.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from coterie.graphs.graph import Graph
+from coterie.graphs.topologies import Ring
+from coterie.peers.line import Line
+from coterie.peers.local import LocalPeers, Plan
+from coterie.peers.remote import RemotePeers
+from coterie.peers.tables import make_tables
 from coterie.testing.contract import CHECKS, ROUNDS, Case
 from coterie.testing.two_processes import arrivals_of
 from support.graph_cases import row_weights
@@ -50,3 +56,43 @@ def test_the_sum_of_push_survives_the_loss(case):
     state, _ = training.advance(training.init(first)[0], 1, ROUNDS, stacked)
     assert not np.allclose(state.mass, 1)
     np.testing.assert_allclose(np.sum(state.mass), 7, rtol=1e-6)
+
+
+class Loopback:
+    """A carrier between clients of one process: every frame arrives."""
+
+    hub = True
+
+    def exchange(self, number, exchange, frames):
+        return frames
+
+
+def test_values_that_are_not_finite_arrive_nowhere():
+    """Client 2 of a ring of four has diverged: a simulation in exact mode does what a network does."""
+    graph = Ring().build(4, 0)
+    host = make_tables(graph, np.full(graph.present.shape, 0.25))
+    line = Line()
+    line.connect(Loopback())
+    line.tables = host
+    x = jnp.arange(8.0).reshape(4, 2).at[2, 1].set(jnp.nan)
+
+    def verbs(make):
+        @jax.jit
+        def run(tables, x):
+            peers, one = make(tables), jnp.ones(4)
+            small = jnp.broadcast_to(x[:, None], (4, 2, 2))
+            asked = peers.ask(lambda mine, own: mine.sum() * 0 + own, x, jnp.arange(4.0))
+            hub = peers.hub(lambda x, arrived, memory: (x + 1, memory), x, ())
+            cluster = (jnp.zeros(4, int), 1)
+            return (
+                peers.mix(x, tables.weights), peers.push(x), peers.swap(small), asked, peers.mean(x, one), hub,
+                peers.centres(x, one, cluster), peers.share(x),
+            )  # fmt: skip
+
+        line.start_round(1)
+        return jax.tree.leaves(run(jax.tree.map(jnp.asarray, host), x))
+
+    simulated, sent = verbs(lambda tables: LocalPeers(tables, Plan("exact"))), verbs(lambda t: RemotePeers(t, line))
+    for a, b in zip(simulated, sent, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert np.isfinite(np.delete(a, 2, axis=0)).all()  # nobody else sees it

@@ -94,10 +94,8 @@ class LocalPeers(Peers):
         return lax.with_sharding_constraint(x, NamedSharding(self._plan.mesh, PartitionSpec()))
 
     def _finite(self, x: Tree) -> jax.Array:
-        """Say for each client whether all its numbers are finite: what is not does not arrive, as on a network."""
-        floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
-        each = [jnp.isfinite(a).all(tuple(range(1, a.ndim))) for a in floats]
-        return jnp.stack([jnp.ones(self.clients, bool), *each]).all(0)
+        """Say for each client whether all its numbers are finite."""
+        return _finite(x, (self.clients,))
 
     def _delivered(self, exchange: Any) -> jax.Array:
         return self.present if self._arrivals is None else self.present & self._arrivals.edges[exchange]
@@ -128,13 +126,18 @@ class LocalPeers(Peers):
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
+        values = jax.tree.map(lambda a: a[self._where, self.tables.twin], self._whole(x))
         arrived = self._delivered(self._next_exchange()) & mutual
-        return _masked(arrived, jax.tree.map(lambda a: a[self._where, self.tables.twin], self._whole(x))), arrived
+        if self._exact:  # what is not finite does not arrive, as on a network
+            arrived = arrived & _finite(values, arrived.shape)
+        return _masked(arrived, values), arrived
 
     def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
         """See `Messages._ask_slots`: answers are computed slot by slot, when they are needed."""
         arrived = self._delivered(self._next_exchange())
         x, own = message.value, self._whole(own)
+        if self._exact:  # a question that is not finite does not arrive, as on a network
+            arrived = arrived & self._finite(x)[:, None]
 
         def answers(k: Any) -> Tree:
             given = self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
@@ -222,6 +225,13 @@ class Simulation(PeersFactory):
     def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
         return LocalPeers(tables, self._plan, arrivals, coder)
+
+
+def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:
+    """Say for each entry of the leading axes `shape` whether all its numbers are finite."""
+    floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
+    each = [jnp.isfinite(a).all(tuple(range(len(shape), a.ndim))) for a in floats]
+    return jnp.stack([jnp.ones(shape, bool), *each]).all(0)
 
 
 def _masked(arrived: jax.Array, x: Tree) -> Tree:
