@@ -22,7 +22,13 @@ SNAPSHOT = Snapshot(
     best=(np.ones(2),),
     graph={"neighbours": np.array([[1], [0]], np.int32), "present": np.ones((2, 1), bool)},
 )
-RECORD_OF = Record(4, 2, 0.1 + 0.2, {"metrics.jsonl": 6, "ledger": 7, "graph": 6}, 'format = 1\n\n[run]\nname = "é"\n')
+RECORD_OF = Record(
+    best_round=4,
+    waited=2,
+    best_score=0.1 + 0.2,
+    written={"metrics.jsonl": 6, "ledger": 7, "graph": 6},
+    config='format = 1\n\n[run]\nname = "é"\n',
+)
 
 
 def test_a_snapshot_comes_back(tmp_path):
@@ -49,9 +55,12 @@ def test_nothing_to_remember_is_not_an_array(tmp_path):
     assert json.loads(checkpoint.load(tmp_path)[2][RECORD])["format"] == FORMAT
 
 
-def test_a_newer_format_is_refused_in_one_sentence(tmp_path):
-    text = json.dumps({"format": FORMAT + 1, "something": "else"})
-    checkpoint.save(tmp_path, 6, {"x": np.zeros(1)}, {RECORD: text})
+@pytest.mark.parametrize(
+    "entries",
+    [{"format": FORMAT + 1, "something": "else"}, {"format": FORMAT, **RECORD_OF._asdict(), "something": "else"}],
+)
+def test_a_newer_format_is_refused_in_one_sentence(entries, tmp_path):
+    checkpoint.save(tmp_path, 6, {"x": np.zeros(1)}, {RECORD: json.dumps(entries)})
     with pytest.raises(CoterieError, match=r"^the checkpoints of .* are of a newer format; resume with a newer"):
         load(tmp_path)
 

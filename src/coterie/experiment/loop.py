@@ -161,9 +161,14 @@ class Loop:
         if not (due or self._ended()):
             return
         self.folder.sync()
-        arrays = Snapshot(jax.device_get(self.state), self.best, self._graph_arrays())
-        config = dump_toml(self.job.config)
-        record = Record(self.best_round, self.waited, self.best_score, self._written(), config)
+        arrays = Snapshot(state=jax.device_get(self.state), best=self.best, graph=self._graph_arrays())
+        record = Record(
+            best_round=self.best_round,
+            waited=self.waited,
+            best_score=self.best_score,
+            written=self._written(),
+            config=dump_toml(self.job.config),
+        )
         snapshot.save(self.folder.path, self.round, arrays, record)
         self.last_saved = time.monotonic()
 
@@ -190,13 +195,14 @@ class Loop:
             raise CoterieError(f"{path} was changed since the last checkpoint: {changed}; change it back to continue")
         for note in saved.notes:
             self.progress("note", self.round, self.job.settings.rounds, {"note": note})
-        self.best_round, self.waited, self.best_score = saved.record[:3]
+        record = saved.record
+        self.best_round, self.waited, self.best_score = record.best_round, record.waited, record.best_score
         if self.staged:
             self._return_to_stage(saved.graph())
         best = self.job.method.models(self.training.inner(self.state)) if saved.has("best") else None
-        arrays = saved.snapshot(Snapshot(self.state, best, self._graph_arrays()))
+        arrays = saved.snapshot(like=Snapshot(state=self.state, best=best, graph=self._graph_arrays()))
         self.state, self.best = self.engine.place(arrays.state), jax.device_get(arrays.best)
-        self._read_back(self.folder, saved.record)
+        self._read_back(self.folder, record)
         return True
 
     def _return_to_stage(self, graph: Graph) -> None:

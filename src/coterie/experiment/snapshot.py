@@ -78,9 +78,14 @@ def _record(meta: dict[str, str], folder: Path) -> Record:
     if RECORD not in meta:  # written by coterie 0.1
         written = {name: int(meta[name]) for name in ("metrics.jsonl", "ledger", "graph")}
         score = float(meta["best_score"])
-        compared = score if np.isfinite(score) else None
-        return Record(int(meta["best_round"]), int(meta["waited"]), compared, written, meta["config"])
+        return Record(
+            best_round=int(meta["best_round"]),
+            waited=int(meta["waited"]),
+            best_score=score if np.isfinite(score) else None,
+            written=written,
+            config=meta["config"],
+        )
     entries = json.loads(meta[RECORD])
-    if entries.pop("format") > FORMAT:
+    if entries.pop("format") > FORMAT or not entries.keys() <= set(Record._fields):
         raise CoterieError(f"the checkpoints of {folder} are of a newer format; resume with a newer version of coterie")
     return Record(**entries)
