@@ -163,7 +163,7 @@ def test_the_verdict_says_what_the_numbers_say(gains, parts):
 
 def test_the_verdict_of_one_client_and_of_a_regression():
     assert "only one client" in verdict({"ditto": np.array([0.5])}, ["alone"], SCORES["accuracy"])
-    assert "is +0.25 in rmse" in verdict(
+    assert "is +0.25 in RMSE" in verdict(
         {"ditto": np.full(10, 0.25) + np.linspace(-0.01, 0.01, 10)}, NAMES, SCORES["rmse"]
     )
 
@@ -482,7 +482,7 @@ def test_a_regression_in_double_precision_is_compared():
     assert comparison.results["local"][0].model(0).variables.params.weight.dtype == np.float64
     gains = comparison.scores("local") - comparison.scores("fedavg")
     np.testing.assert_allclose(comparison.gains("fedavg"), gains)
-    assert "in rmse" in comparison.verdict()
+    assert "in RMSE" in comparison.verdict()
 
 
 def test_the_report_is_written_from_a_comparison_or_its_folder(done, tmp_path):

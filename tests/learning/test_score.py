@@ -118,4 +118,4 @@ def test_every_score_says_how_it_is_computed():
 def test_how_a_gain_is_written():
     assert [SCORES["accuracy"].gain(value) for value in (0.0123, -0.04, -0.0001)] == ["+1.2", "-4.0", "+0.0"]
     assert [SCORES["rmse"].gain(value) for value in (0.12345, -2.0, -0.0)] == ["+0.123", "-2", "+0"]
-    assert (SCORES["accuracy"].unit, SCORES["auroc"].unit) == ("points of accuracy", "in auroc")
+    assert (SCORES["accuracy"].unit, SCORES["auroc"].unit) == ("points of accuracy", "in AUROC")

@@ -12,7 +12,7 @@ from rich.table import Table
 from coterie.learning.score import score_named
 from coterie.pages.words import bytes_text
 
-__all__ = ["Screen", "print_leaderboard"]
+__all__ = ["MANY_RUNS", "Screen", "print_leaderboard"]
 
 MANY_RUNS = 25  # with more, the bar of a finished run is removed
 
@@ -78,7 +78,7 @@ def print_leaderboard(console: Console, rows: list[dict[str, Any]]) -> None:
     """Print one line per method."""
     first = rows[0]
     score = score_named(first["metric"])
-    title = f"mean\n{first['metric']}" + ("" if score.higher_is_better else "\n(low is\ngood)")
+    title = f"mean\n{score.label}" + ("" if score.higher_is_better else "\n(low is\ngood)")
     compared = any(row["beat_alone"] is not None for row in rows)
     heads = ["method", title, "std", first["worst_label"].replace(" ", "\n"), *(["beat\nalone"] if compared else [])]
     heads += ["bytes per\nclient", "seconds"]

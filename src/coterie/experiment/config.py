@@ -23,7 +23,7 @@ from coterie.experiment.folder import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
 from coterie.spec import build, nearest, param, spec, to_dict
 
-__all__ = ["FORMAT", "SECTIONS", "Experiment", "RunSettings"]
+__all__ = ["FORMAT", "SECTIONS", "Experiment", "RunSettings", "default_tables"]
 
 FORMAT = 1
 
@@ -42,7 +42,7 @@ class RunSettings:
     evaluate_every: int = param(0, "rounds between two evaluations; 0 evaluates 20 times", at_least=0)
     patience: int = param(0, "evaluations without a better validation score before the run stops; 0: never", at_least=0)
     checkpoint_every: int = param(0, "evaluations between two checkpoints; 0 writes one every 10 seconds", at_least=0)
-    metric: str | None = param(None, "the score: accuracy, auroc or rmse; default: accuracy, of a regression rmse")
+    metric: str | None = param(None, "the score, a name of learning/score.py; default: that of the kind of task")
     precision: Literal["float32", "float64"] = param("float32", "floating type of models and inputs")
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)

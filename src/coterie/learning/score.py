@@ -32,7 +32,7 @@ class Score:
 
     Attributes:
         name: how configs and files call it.
-        label: how the report calls it.
+        label: how people read it.
         kinds: the kinds of task that have it.
         each: its value for every sample (see the module), or None.
         finish: what becomes of the mean of `each`.
@@ -58,7 +58,7 @@ class Score:
     @property
     def unit(self) -> str:
         """The unit of a gain, as a sentence continues after the number."""
-        return f"points of {self.name}" if self.percent else f"in {self.name}"
+        return f"points of {self.label}" if self.percent else f"in {self.label}"
 
     def text(self, value: float) -> str:
         """Write a score."""
