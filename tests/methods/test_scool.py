@@ -23,7 +23,7 @@ from coterie.methods.gossip_sgd import GossipSGD
 from coterie.methods.scool_attention import ScoolAttention
 from coterie.methods.scool_mmsbm import ScoolMMSBM
 from coterie.methods.scool_sbm import ScoolSBM
-from coterie.methods.shared.scool import m_step
+from coterie.methods.shared.scool import move
 from coterie.models.linear import Linear
 from coterie.models.mlp import Mlp
 from coterie.peers.local import LocalPeers, Plan
@@ -93,7 +93,7 @@ def test_m_step_by_hand():
     graph = Graph.complete(2)
     peers = LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, np.zeros((2, 1)))), Plan("exact"))
     before, pseudo = jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [-1.0]])
-    moved = m_step(peers, before, pseudo, jnp.array([[0.25], [0.5]]), jnp.array([0.75, 0.5]))
+    moved = move(peers, before, pseudo, jnp.array([[0.25], [0.5]]), jnp.array([0.75, 0.5]))
     # client 0: 1 - (0.75 * 0.5 + 0.25 * -1) = 0.875; client 1: 2 - (0.5 * -1 + 0.5 * 0.5) = 2.25
     np.testing.assert_allclose(moved, [[0.875], [2.25]], rtol=1e-6)
 
@@ -116,7 +116,7 @@ def test_general_m_step_with_a_dirac_prior_is_d_psgd():
     alone = jax.vmap(lambda v, d: gossip.train(task, v, d, jax.random.key(0)).variables)(start.variables, data.train)
     pseudo = jax.tree.map(jnp.subtract, start.variables.params, alone.params)
     zero, one = jnp.zeros(weights.shape), jnp.ones(6)
-    moved = m_step(peers, start.variables.params, pseudo, zero, one, coupling=peers.weights)
+    moved = move(peers, start.variables.params, pseudo, zero, one, coupling=peers.weights)
     for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(after.variables.params), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
 

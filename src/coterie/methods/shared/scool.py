@@ -6,9 +6,9 @@ these and from a prior over graphs (the E-step, which differs between the method
 pseudo-gradients (the M-step). After some rounds all but the strongest edges are dropped for the rest of the run.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
-cooperation" always looks best), rows of weights sum to one with the client's own data at weight 1, a client is never
-its own neighbour. `faithful = true` does what the authors' program does instead. docs/reference/papers.md lists all
-corrections.
+cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
+before the row is scaled), a client is never its own neighbour. `faithful = true` does what the authors' program does
+instead. docs/reference/papers.md lists all corrections.
 """
 
 import abc
@@ -27,7 +27,7 @@ from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["BlockScool", "Evidence", "Scool", "State", "m_step", "share_losses"]
+__all__ = ["BlockScool", "Evidence", "Scool", "State", "move", "share_losses"]
 
 
 class State(NamedTuple):
@@ -49,7 +49,7 @@ class Evidence(NamedTuple):
     baseline: jax.Array  # [C] the loss of guessing uniformly among my labels
 
 
-class Question(NamedTuple):
+class OwnSamples(NamedTuple):
     """The samples and personal layers with which a client evaluates the models of others; never sent."""
 
     x: jax.Array
@@ -129,14 +129,14 @@ class Scool(LocalSGD, Method):
         trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)  # theta^{t+1/2}
         before, after = task.shared(state.variables.params), task.shared(trained.variables.params)
 
-        questions = peers.each(self._question, trained.variables, clients.train, peers.keys(batch_key))
-        evidence = self._gather(task, after, questions, peers, clients)
+        samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
+        evidence = self._gather(task, after, samples, peers, clients)
         weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
         if self.m_step == "exact":
-            shared = self._exact(task, before, weights, questions, peers)
+            shared = self._exact(task, before, weights, samples, peers)
         else:
             slots, own = self._scaled(peers, weights, own_weight)
-            shared = m_step(peers, before, tree.minus(before, after), slots, own)
+            shared = move(peers, before, tree.minus(before, after), slots, own)
         shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         state = State(variables, trained.optimiser, weights, own_weight, prior)
@@ -147,38 +147,38 @@ class Scool(LocalSGD, Method):
         total = own_weight + peers.sum_slots(weights)
         return weights / total[:, None], own_weight / total
 
-    def _question(self, variables: Variables, data: Split, key: jax.Array) -> Question:
+    def _own_samples(self, variables: Variables, data: Split, key: jax.Array) -> OwnSamples:
         """Draw the samples on which this client will evaluate the models of others."""
         n = data.x.shape[0]
         if self.cross_batch == 0 or self.cross_batch >= n:
-            return Question(data.x, data.y, jnp.arange(n) < data.count, variables)
+            return OwnSamples(data.x, data.y, jnp.arange(n) < data.count, variables)
         rank = jnp.where(jnp.arange(n) < data.count, jax.random.uniform(key, (n,)), jnp.inf)
         picked = jnp.argsort(rank)[: self.cross_batch]
-        return Question(data.x[picked], data.y[picked], jnp.arange(self.cross_batch) < data.count, variables)
+        return OwnSamples(data.x[picked], data.y[picked], jnp.arange(self.cross_batch) < data.count, variables)
 
-    def _gather(self, task: Task, moved: Any, questions: Question, peers: Peers, clients: Clients) -> Evidence:
+    def _gather(self, task: Task, moved: Any, samples: OwnSamples, peers: Peers, clients: Clients) -> Evidence:
         """Ask the neighbours for the loss of my model on their data; they use their own personal layers."""
 
-        def evaluate(shared: Any, question: Question) -> jax.Array:
-            return _loss(task, shared, question)
+        def evaluate(shared: Any, samples: OwnSamples) -> jax.Array:
+            return _loss(task, shared, samples)
 
-        losses, arrived = peers.ask(evaluate, moved, questions)  # L(D_j; theta_i)
-        own_loss = peers.each(evaluate, moved, questions)
+        losses, arrived = peers.ask(evaluate, moved, samples)  # L(D_j; theta_i)
+        own_loss = peers.each(evaluate, moved, samples)
         labels = clients.labels.sum(1) if task.kind == "classification" else jnp.full(len(own_loss), task.outputs)
         arrived = arrived & jnp.isfinite(losses)  # a loss that is not finite counts as no answer
         baseline = jnp.log(jnp.maximum(labels, 2).astype(task.dtype))
         return Evidence(jnp.where(arrived, losses, 0), arrived, own_loss, baseline)
 
-    def _exact(self, task: Task, start: Any, weights: jax.Array, questions: Question, peers: Peers) -> Any:
+    def _exact(self, task: Task, start: Any, weights: jax.Array, samples: OwnSamples, peers: Peers) -> Any:
         """Follow grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i), eq. (20), scaled by the row's sum."""
         total = 1 + peers.sum_slots(weights)
 
-        def slope(shared: Any, question: Question) -> Any:
-            return jax.grad(lambda s: _loss(task, s, question, train=True))(shared)
+        def slope(shared: Any, samples: OwnSamples) -> Any:
+            return jax.grad(lambda s: _loss(task, s, samples, train=True))(shared)
 
         def step(_: Any, shared: Any) -> Any:
-            own = peers.each(slope, shared, questions)
-            others, _ = peers.ask(slope, shared, questions, weights)
+            own = peers.each(slope, shared, samples)
+            others, _ = peers.ask(slope, shared, samples, weights)
             rate = self.lr / total
             return jax.tree.map(lambda s, g, h: s - tree.column(rate, s) * (g + h), shared, own, others)
 
@@ -239,7 +239,7 @@ def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array
     return square.at[place].add(jnp.where(answered, losses, 0)), known, own_loss, baseline
 
 
-def m_step(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:
+def move(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:
     """Move along the own and the neighbours' pseudo-gradients: theta_i - sum_j wt_ij g_j (eq. 20 with C.1).
 
     A Gaussian prior that ties neighbours (eq. 11 to 14) adds `theta_i - sum_j W_ij theta_j` with `coupling = W`
@@ -253,6 +253,6 @@ def m_step(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Ar
     return tree.plus(moved, tree.minus(blend(peers, before, coupling), before))
 
 
-def _loss(task: Task, shared: Any, question: Question, train: bool = False) -> jax.Array:
-    params = task.join(shared, question.variables.params)
-    return task.loss(params, question.variables.statistics, question.x, question.y, question.mask, None, train)[0]
+def _loss(task: Task, shared: Any, samples: OwnSamples, train: bool = False) -> jax.Array:
+    params = task.join(shared, samples.variables.params)
+    return task.loss(params, samples.variables.statistics, samples.x, samples.y, samples.mask, None, train)[0]
