@@ -11,7 +11,19 @@ import typer
 
 from coterie.errors import CoterieError
 
-__all__ = ["compare", "report", "resume", "run"]
+__all__ = [
+    "Json",
+    "Out",
+    "Preallocate",
+    "Rounds",
+    "Set",
+    "Where",
+    "compare",
+    "report",
+    "resume",
+    "run",
+    "run_comparison",
+]
 
 Set = Annotated[
     list[str] | None,
@@ -24,6 +36,8 @@ CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
+
+Flags = Mapping[str, Mapping[str, Any]]  # section -> key -> value; None: not given
 
 
 def run(
@@ -41,9 +55,8 @@ def run(
     from coterie.experiment.config import Experiment
     from coterie.storage.toml import read_toml
 
-    given: dict[str, dict[str, Any]] = {"codec": {} if codec is None else {"name": codec}}
-    given["run"] = {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
-    tables = _changed(read_toml(experiment), given, changes)
+    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
+    tables = _changed(read_toml(experiment), flags, changes)
     chosen = Experiment.from_dict(_for_one_run(tables))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
@@ -85,7 +98,7 @@ def compare(
     from coterie.storage.toml import read_toml
 
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    flags: dict[str, dict[str, Any]] = {
+    flags: Flags = {
         "data": {"name": data},
         "partition": {"name": partition, "clients": clients},
         "model": {"name": model},
@@ -93,7 +106,6 @@ def compare(
         "run": {"rounds": rounds},
         "compare": {"methods": names, "seeds": seeds},
     }
-    given = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
     tables = (
         read_toml(experiment)
         if experiment
@@ -101,7 +113,7 @@ def compare(
         if data in (None, DEFAULT_TABLES["data"]["name"])
         else {}
     )
-    config = ComparisonConfig.from_dict(_changed(tables, given, changes))
+    config = ComparisonConfig.from_dict(_changed(tables, flags, changes))
     run_comparison(config, out or Path("comparison"), where, preallocate, as_json)
 
 
@@ -191,13 +203,12 @@ def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
         console.print(f"report: {path}", markup=False, soft_wrap=True)
 
 
-def _changed(
-    tables: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], changes: list[str] | None
-) -> dict[str, Any]:
-    """Return the tables of a file, changed by the flags and then by `--set`."""
+def _changed(tables: Mapping[str, Any], flags: Flags, changes: list[str] | None) -> dict[str, Any]:
+    """Return the tables of a file, changed by the flags that were given and then by `--set`."""
     from coterie.storage.toml import parse_override
 
-    wanted: dict[str, dict[str, Any]] = {section: dict(values) for section, values in flags.items() if values}
+    given = {section: {k: v for k, v in values.items() if v is not None} for section, values in flags.items()}
+    wanted: dict[str, dict[str, Any]] = {section: values for section, values in given.items() if values}
     result: dict[str, Any] = dict(tables)
     own: dict[str, dict[str, Any]] = {}
     for text in changes or []:
