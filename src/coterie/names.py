@@ -153,7 +153,8 @@ MODELS = _rows("coterie.models", [
 
 GRAPHS = _rows("coterie.graphs", [
     ("auto", "topologies:MethodDefault",
-     "what suits the method: complete where it learns whom to hear, random-directed where it pushes, else exponential"),
+     "what suits the method: complete where it learns whom to hear, similarity where it clusters clients along a path, "
+     "random-directed where it pushes, else exponential"),
     ("complete", "topologies:Complete", "everyone hears everyone"),
     ("ring", "topologies:Ring", "each client hears the ones beside it"),
     ("group-ring", "topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),

@@ -20,7 +20,7 @@ from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.parts import Part
 from coterie.graphs.graph import Graph, require_connected
 from coterie.graphs.measured import MeasuredGraph
-from coterie.graphs.mixing import laplacian, lazy_metropolis, metropolis, stabilised
+from coterie.graphs.mixing import LIMITS, laplacian, lazy_metropolis, metropolis, stabilised
 from coterie.graphs.topologies import MethodDefault
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
@@ -204,8 +204,8 @@ def _stable_weights(method: Method, rule: str, graph: Graph) -> np.ndarray:
     if stable[0] is not weights[0]:
         warnings.warn(
             f"graph.weights {rule} have the eigenvalue {smallest:.3g} on this graph, and {_name(method)} "
-            "diverges unless all are above -1/3: (I + W) / 2 is used instead; lazy-metropolis or laplacian weights "
-            "need no such repair",
+            f"diverges unless all are above {LIMITS[wanted][1]}: (I + W) / 2 is used instead; lazy-metropolis or "
+            "laplacian weights need no such repair",
             CoterieWarning,
             stacklevel=2,
         )

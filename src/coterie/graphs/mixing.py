@@ -14,6 +14,7 @@ from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 
 __all__ = [
+    "LIMITS",
     "Rule",
     "check_stable",
     "laplacian",
@@ -24,7 +25,11 @@ __all__ = [
     "weight_matrix",
 ]
 
-Rule = Literal["gossip", "primal-dual"]  # a method needs eigenvalues of W above -1, or above -1/3
+Rule = Literal["gossip", "primal-dual"]
+LIMITS: dict[Rule, tuple[float, str]] = {  # what all eigenvalues of W must be above, also as text
+    "gossip": (-1.0, "-1"),
+    "primal-dual": (-1 / 3, "-1/3"),
+}
 Weights = tuple[np.ndarray, np.ndarray]  # one weight per slot [K, D], and one for the client itself [K]
 
 DENSE_UP_TO = 1000  # clients; above it eigenvalues come from a Lanczos iteration on the sparse matrix
@@ -93,7 +98,7 @@ def check_stable(
         rule: `gossip` (D-PSGD, DSGD) needs eigenvalues above -1, `primal-dual` (SPDB, D2) above -1/3.
     """
     smallest, _ = spectrum(slot_weights, self_weight, graph)
-    limit, written = {"gossip": (-1.0, "-1"), "primal-dual": (-1 / 3, "-1/3")}[rule]
+    limit, written = LIMITS[rule]
     margin = 1e-9 if graph.clients <= DENSE_UP_TO else LANCZOS_TOLERANCE
     if smallest <= limit + margin:
         raise CoterieError(

@@ -1,7 +1,7 @@
 """The named graphs: each is a spec whose `build(clients, seed)` returns the same `Graph` for the same seed.
 
-Every one of them is undirected; a directed graph of your own comes from a file (`Edges`) or from Python
-(`Graph.from_networkx`).
+All but `Edges` are undirected; directed networks are in `directed.py`. A directed graph of your own comes from a file
+(`Edges`) or from Python (`Graph.from_networkx`).
 """
 
 from collections.abc import Callable, Iterable
@@ -33,10 +33,10 @@ TRIES = 200  # draws of a random graph before it is refused as too sparse to be 
 
 @spec
 class MethodDefault:
-    """The method's `default_graph`, or exponential if it has none."""
+    """The method's `default_graph`."""
 
     def build(self, clients: int, seed: int = 0) -> Graph:
-        """Build the graph of methods without a default."""
+        """Build what most methods have as default; a run takes its method's own."""
         return Exponential().build(clients, seed)
 
 

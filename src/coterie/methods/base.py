@@ -54,8 +54,10 @@ class Method(abc.ABC):
 
     topology: ClassVar[Topology]  # with whom it communicates: nobody, a hub, or the neighbours in a graph
     role: ClassVar[Role] = "cooperates"  # in a comparison: the baseline, the ceiling, or a candidate
-    uses_hub: ClassVar[bool] = False  # a graph method that also needs a hub
-    default_graph: ClassVar[str] = "exponential"  # what `graph = "auto"` means
+    uses_hub: ClassVar[bool] = (
+        False  # a graph method that also uses a hub; for the contract: alone means a federation of one
+    )
+    default_graph: ClassVar[str] = "exponential"  # what `graph.name = "auto"` means
     default_weights: ClassVar[str] = "metropolis"  # what `graph.weights = "auto"` means
     stability: ClassVar[Rule | None] = None  # the eigenvalues of the mixing weights it is stable for; None: any
     learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate; its weights are compared with the truth
