@@ -42,7 +42,17 @@ from coterie.errors import CoterieError
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 
-__all__ = ["Estimator", "Hypergradient", "Settings", "Statistics", "estimate", "products", "safe_damping"]
+__all__ = [
+    "Estimator",
+    "Hypergradient",
+    "Inner",
+    "Outer",
+    "Settings",
+    "Statistics",
+    "estimate",
+    "products",
+    "safe_damping",
+]
 
 Tree = Any
 Inner = Callable[[Tree, Tree, Tree, jax.Array], jax.Array]

@@ -14,7 +14,7 @@ import numpy as np
 
 from coterie.errors import CoterieError
 
-__all__ = ["channel_statistics", "read_bytes", "read_cifar", "read_idx", "read_npz"]
+__all__ = ["BROKEN", "channel_statistics", "read_bytes", "read_cifar", "read_idx", "read_npz"]
 
 BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 

@@ -36,7 +36,7 @@ from coterie.peers.ledger import Ledger
 from coterie.storage.durable import cut_lines, durable_write, storage_errors, sync_folder
 from coterie.storage.toml import difference, dump_toml, read_toml
 
-__all__ = ["RunFolder", "about_clients", "fingerprint", "model_file"]
+__all__ = ["REMEDY", "RunFolder", "about_clients", "fingerprint", "model_file"]
 
 FOLDERS = ("graph", "ledger", "checkpoints", "models")
 REMEDY = "choose another --out or remove the folder"

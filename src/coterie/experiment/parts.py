@@ -10,7 +10,17 @@ from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.spec import build, nearest, param, spec, to_dict
 
-__all__ = ["SECTIONS", "GraphSettings", "ModelSettings", "Part", "PartitionSettings"]
+__all__ = [
+    "SECTIONS",
+    "GraphSettings",
+    "ModelSettings",
+    "Part",
+    "PartitionSettings",
+    "codec_part",
+    "graph_part",
+    "method_part",
+    "model_part",
+]
 
 SECTIONS = {kind.section: kind for kind in registry.KINDS.values()}
 

@@ -13,7 +13,7 @@ from jax import lax
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
 
-__all__ = ["Metrics", "client_metrics", "evaluate"]
+__all__ = ["BATCH", "Metrics", "client_metrics", "evaluate"]
 
 BATCH = 64  # samples at a time, so that memory does not grow with the test set
 

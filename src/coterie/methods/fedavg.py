@@ -16,7 +16,7 @@ from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 
-__all__ = ["FedAvg"]
+__all__ = ["FedAvg", "State"]
 
 
 class State(NamedTuple):

@@ -25,6 +25,9 @@ import jax.numpy as jnp
 from coterie.numerics.tree import divisor
 
 __all__ = [
+    "CLUSTER",
+    "GLOBAL",
+    "LOCAL",
     "ClusterRounds",
     "Odds",
     "Oracle",

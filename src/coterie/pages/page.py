@@ -9,7 +9,7 @@ from coterie.pages.html import asset, document
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["render"]
+__all__ = ["SECTIONS", "render"]
 
 SECTIONS = (
     ("leaderboard", "Leaderboard", sections.leaderboard),

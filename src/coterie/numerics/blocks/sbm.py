@@ -49,7 +49,9 @@ from coterie.numerics.kmeans import kmeans, principal
 from coterie.numerics.tree import product
 
 __all__ = [
+    "PSEUDO_COUNTS",
     "SBM",
+    "Begin",
     "centre",
     "elbo",
     "infer",

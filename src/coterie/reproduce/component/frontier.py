@@ -14,7 +14,18 @@ import numpy as np
 from coterie.codecs.frame import HEADER
 from coterie.experiment.result import Result
 
-__all__ = ["Curve", "Point", "best_within", "cheapest", "curves", "equal_bytes", "frontier", "reaching", "rows"]
+__all__ = [
+    "WITHIN",
+    "Curve",
+    "Point",
+    "best_within",
+    "cheapest",
+    "curves",
+    "equal_bytes",
+    "frontier",
+    "reaching",
+    "rows",
+]
 
 WITHIN = 0.005  # of the uncompressed score: as good as it
 
