@@ -1,7 +1,8 @@
 """The report: a comparison as one HTML file that opens without network, made to be sent to a colleague.
 
 `content`, `weights` and `path` reduce a comparison to the numbers that are drawn, `page` and `sections` write the HTML,
-`report.js` draws with Plotly, which is embedded once. `html` is the skeleton of every page.
+`figures.js` has the figures and `report.js` draws them with Plotly, which is embedded once. `html` is the skeleton of
+every page.
 """
 
 from collections.abc import Sequence
