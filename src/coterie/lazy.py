@@ -1,6 +1,6 @@
 """Public names of a package that are imported when they are first used, so that importing the package costs nothing.
 
-A package's `__init__.pyi` lists its names as imports, which type checkers read, and so does `exports`.
+A package's `__init__.pyi` lists its names as imports; type checkers and `exports` read it.
 """
 
 import ast

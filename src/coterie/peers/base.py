@@ -45,7 +45,7 @@ class Peers(Messages):
     def push(
         self, x: Tree | Outgoing, to: jax.Array | None = None, weights: jax.Array | None = None
     ) -> tuple[Tree, jax.Array, jax.Array]:
-        """Send `x` (already divided by its sender) to one's listeners, or to those where `to [C, L]` is true.
+        """Send `x` (already divided by its sender) to the client's listeners, or to those where `to [C, L]` is true.
 
         A codec may drop a part of it. A sender that must keep that part calls `squeeze` first and pushes the result.
 
@@ -67,18 +67,18 @@ class Peers(Messages):
         return self._encode(x, "reduce")
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
-        """Sum what arrived by weight, slot after slot, and add `kept [C]` times one's own x."""
+        """Sum what arrived by weight, slot after slot, and add `kept [C]` times the client's own x."""
         start = jax.tree.map(jnp.zeros_like, x) if kept is None else self.seal(times(kept, x))
         return fold_slots(weights.shape[1], received.slot, weights, start, self.seal)
 
     def swap(self, x: Tree) -> tuple[Tree, jax.Array]:
-        """Exchange one small value per neighbour: `x [C, D, ...]` -> the value each neighbour has for me; `arrived`."""
+        """Exchange one small value per neighbour: `x [C, D, ...]` -> what each has for the client; `arrived`."""
         mutual = self.present & (self.tables.twin >= 0)
         self._charge("heard", mutual, message_bytes(x, leading=2))
         return self._swap_slots(x, mutual)
 
     def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
-        """Let each neighbour evaluate `fn(my x, its own)`; `own` (its data, its personal layers) never travels.
+        """Let each neighbour evaluate `fn(the client's x, own)`; `own` (its data, personal layers) never travels.
 
         Returns the answers `[C, D, ...]`, or with `weights [C, D]` their weighted sum `[C, ...]`; and `arrived`.
         """
@@ -99,7 +99,7 @@ class Peers(Messages):
     def mean(
         self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None, since: Tree = None
     ) -> tuple[Tree, jax.Array]:
-        """Average over all clients with `weight [C] > 0`, or over those of one's group: `groups = (label [C], count)`.
+        """Average over all clients with `weight [C] > 0`, or over the client's group: `groups = (label [C], count)`.
 
         `since` is the mean that this verb returned in the round before (at first, the value all clients start from): a
         codec then encodes the change since.
@@ -137,9 +137,9 @@ class Peers(Messages):
         across: jax.Array | None = None,
         certain: bool = False,
     ) -> tuple[Centres, jax.Array]:
-        """Average within known clusters, `clusters = (label [C], count)`, and with `across [C]` over everybody too.
+        """Average within known clusters, `clusters = (label [C], count)`, and with `across [C]` over everyone too.
 
-        A client counts with `weight [C]` in its cluster's mean and with `across` in everybody's. One with weight 0
+        A client counts with `weight [C]` in its cluster's mean and with `across` in everyone's. One with weight 0
         takes no part: it sends nothing, gets nothing and pays nothing. The others send one message up (the value, its
         weights, the label) and get one down (the means and the weights behind them). Returns them, and `arrived [C]`;
         where nothing arrived the means are the client's own `x` and the weights 0. With `certain`, messages are
@@ -152,7 +152,7 @@ class Peers(Messages):
         self._charge("down", takes_part, message_bytes(((x,) * len(weights), weights)))
         at_hub = self._gather(message, (weights, label), takes_part, certain, for_average=True)
         weights, labels = at_hub.beside
-        groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # the client's cluster, everybody
+        groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # the client's cluster, everyone
         rows = []
         for each, (label, count) in zip(weights, groups, strict=False):
             averages = self._averages(at_hub.values, jnp.where(at_hub.arrived, each, 0), label, count)
@@ -212,7 +212,7 @@ class Peers(Messages):
 
 
 def blend(peers: Peers, x: Tree, weights: jax.Array) -> Tree:
-    """Mix with the neighbours and keep the rest of one's own: sum_j w_ij x_j + (1 - sum_j w_ij) x_i."""
+    """Mix with the neighbours and keep the rest of the client's own: sum_j w_ij x_j + (1 - sum_j w_ij) x_i."""
     mixed, _ = peers.mix(x, weights)
     kept = 1 - peers.sum_slots(weights)
     own = peers.seal(jax.tree.map(lambda a: column(kept, a) * a, x))

@@ -1,6 +1,7 @@
 """A codec at work inside a program; the verbs use it, methods do not know of it.
 
 The large arrays of a message become one vector per client. The mode says how the codec treats it:
+- `none`: not at all. There is no codec, or nothing in the message is worth encoding.
 - `reduce`: the vector itself. For mass that is pushed: its sender keeps what the codec dropped.
 - `update`: a change since a value everybody knows, or a gradient. What the codec drops is sent next time, if the codec
   has error feedback.
@@ -21,7 +22,18 @@ import numpy as np
 
 from coterie.numerics.tree import flat
 
-__all__ = ["CallSite", "Coder", "Memory", "Mode", "Outgoing", "open_vector", "unpacked", "vector_bytes", "wrap_vector"]
+__all__ = [
+    "WHOLE",
+    "CallSite",
+    "Coder",
+    "Memory",
+    "Mode",
+    "Outgoing",
+    "open_vector",
+    "unpacked",
+    "vector_bytes",
+    "wrap_vector",
+]
 
 Tree = Any
 Memory = dict[str, "CallSite"]

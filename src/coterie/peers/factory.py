@@ -1,7 +1,7 @@
 """How the clients of a run reach each other: one factory per carrier.
 
-A training asks its factory for the verbs inside every program it traces. A simulation, two processes on a pipe, a mesh
-of devices and a network of sites differ in this object only.
+A training asks its factory for the verbs inside every program it traces. A simulation and two processes on a pipe
+differ in this object only, and so would a mesh or a network.
 """
 
 import abc
@@ -17,8 +17,8 @@ __all__ = ["PeersFactory"]
 class PeersFactory(abc.ABC):
     """Makes the verbs for the clients that live in this process."""
 
-    # Rounds that run as one program; 0: all rounds up to the next evaluation. A network needs 1, so that checkpoints,
-    # rejoining and Ctrl-C have a place between two rounds.
+    # Rounds that run as one program; 0: all rounds up to the next evaluation. A network needs 1, so that checkpoints
+    # and Ctrl-C have a place between two rounds.
     rounds_per_call: ClassVar[int] = 0
 
     @property

@@ -151,7 +151,7 @@ class RemotePeers(Peers):
     def _slots(
         self, x: Tree, to: jax.Array, way: str, kind: int = ORDINARY, whole: jax.Array | None = None
     ) -> tuple[Any, ...]:
-        """Send `x [C, S, ...]` where `to [C, S]`, one message a slot of the table that `way` names."""
+        """Send `x [C, S, ...]` where `to [C, S]`, one message per slot of the table that `way` names."""
         slots = self.tables.listeners.shape if way == "neighbours" else self.tables.neighbours.shape
 
         def tables() -> tuple[Any, Any, Any]:
