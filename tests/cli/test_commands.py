@@ -228,19 +228,19 @@ def test_a_resume_with_a_changed_config_is_refused(experiment):
 
 def test_ctrl_c_says_how_to_go_on_and_that_works(experiment):
     words = [sys.executable, "-m", "coterie", "run", str(experiment), "--out", "run", "--device", "cpu"]
-    words += ["--set", "run.rounds=6000", "--set", "run.evaluate_every=50", "--set", "run.checkpoint_every=5"]
+    words += ["--set", "run.rounds=1500", "--set", "run.evaluate_every=50", "--set", "run.checkpoint_every=5"]
     plain = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain)
     assert process.stdout is not None
-    assert any("round 50 of 6000" in line for line in process.stdout)  # reads until it is there
+    assert any("round 50 of 1500" in line for line in process.stdout)  # reads until it is there
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert said.startswith("stopped after round ")
     assert said.strip().endswith("; continue with: coterie resume run")
-    assert int(said.split()[3].rstrip(";")) < 6000
+    assert int(said.split()[3].rstrip(";")) < 1500
     outcome = call("resume", "run", "--device", "cpu", "--json")
-    assert json.loads(outcome.stdout)["round"] == 6000
+    assert json.loads(outcome.stdout)["round"] == 1500
     rounds = [json.loads(line)["round"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert rounds == list(range(50, 6001, 50))
 

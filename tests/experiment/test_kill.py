@@ -5,7 +5,9 @@ import signal
 
 import pytest
 
-from support.killing import CASES, ROUNDS, Moment, Run, differences, rounds_of, wait_for
+from support.killing import ROUNDS, Moment, Run, differences, rounds_of, wait_for
+
+CASE = "gossip-sgd"  # `make soak` kills the other cases, too
 
 
 @pytest.fixture(scope="module")
@@ -15,12 +17,10 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, cache):
-    """Every case as it ends when nobody disturbs it."""
-    runs = {}
-    for case in CASES:
-        runs[case] = Run(case, tmp_path_factory.mktemp(case), cache)
-        assert rounds_of(runs[case].finish())[-1] == ROUNDS
-    return runs
+    """The run as it ends when nobody disturbs it."""
+    run = Run(CASE, tmp_path_factory.mktemp(CASE), cache)
+    assert rounds_of(run.finish())[-1] == ROUNDS
+    return run
 
 
 def assert_same(run, reference):
@@ -30,16 +30,16 @@ def assert_same(run, reference):
 
 
 def test_killed_several_times(tmp_path, cache, uninterrupted):
-    run, moments = Run("ditto", tmp_path, cache), random.Random(1)
+    run, moments = Run(CASE, tmp_path, cache), random.Random(1)
     assert run.kill(Moment(0, moments.uniform(0, 1)))  # while it starts
     assert run.kill(Moment(moments.randint(2, 15), moments.uniform(0, 0.03)))
     assert run.kill(Moment(moments.randint(20, 30), moments.uniform(0, 0.03)))
     assert rounds_of(run.finish())[0] >= 20  # it went on from a checkpoint
-    assert_same(run, uninterrupted["ditto"])
+    assert_same(run, uninterrupted)
 
 
 def test_two_at_once_then_killed_then_a_corrupt_checkpoint(tmp_path, cache, uninterrupted):
-    run = Run("gossip-sgd", tmp_path, cache)
+    run = Run(CASE, tmp_path, cache)
     with run.start() as first:
         wait_for(first, 3)
         first.send_signal(signal.SIGSTOP)
@@ -55,16 +55,16 @@ def test_two_at_once_then_killed_then_a_corrupt_checkpoint(tmp_path, cache, unin
     shown = run.finish()
     assert f"note: {newest.stem} is corrupt (digest differs): continuing from step-" in shown
     assert 10 <= rounds_of(shown)[0] <= int(newest.stem[5:])
-    assert_same(run, uninterrupted["gossip-sgd"])
+    assert_same(run, uninterrupted)
 
 
 def test_a_full_disk_stops_the_run_which_can_go_on_later(tmp_path, cache, uninterrupted):
-    reference = uninterrupted["gossip-sgd"]
+    reference = uninterrupted
     checkpoint, metrics = (
         (reference.folder / name).stat().st_size for name in ("checkpoints/step-00000060.safetensors", "metrics.jsonl")
     )
     assert checkpoint < 0.8 * metrics  # so that metrics.jsonl is what grows too large, late in the run
-    run = Run("gossip-sgd", tmp_path, cache)
+    run = Run(CASE, tmp_path, cache)
     with run.start(limit=(checkpoint + metrics) // 2) as process:
         _, errors = process.communicate()
     assert process.returncode == 2
