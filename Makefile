@@ -41,7 +41,7 @@ docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 soak: $(VENV)/installed-dev
-	COTERIE_FULL=1 $(BIN)/python -m pytest tests/testing/test_contract.py tests/peers/test_coding.py
+	COTERIE_FULL=1 $(BIN)/python -m pytest tests/testing/test_contract.py tests/peers/test_coding.py tests/cli/test_examples.py
 	$(BIN)/python benchmarks/soak_kill.py
 
 same-numbers: $(VENV)/installed-dev

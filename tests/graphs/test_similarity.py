@@ -402,7 +402,7 @@ def test_the_command_line_prints_and_writes_the_network(tmp_path):
     network = Similarity(k=6).build_from(PLANTED)
     assert f"similarity: 24 clients, {len(network.edges)} edges" in result.stdout
     share = within(network, PLANTED.groups)
-    assert f"{share:.0%} of the edges; of edges drawn at random: {5 / 23:.0%}" in result.stdout
+    assert f"{share:.0%} of the edges; of random edges: {5 / 23:.0%}" in result.stdout
     assert f"each client sends {network.sent.up_bytes[0]:,} bytes" in result.stdout
     written = networkx.read_graphml(tmp_path / "network.graphml")
     lengths = [written.edges[f"client-{i}", f"client-{j}"]["length"] for i, j in network.edges]
