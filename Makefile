@@ -26,8 +26,14 @@ help:
 demo: $(VENV)/installed-demo
 	$(BIN)/coterie compare
 
+# The carriers are compared to the bit with programs as users run them; for all other tests, which compile thousands of
+# small programs once each, most of LLVM's optimisations cost more than they give (a quarter of the time).
+BITS := tests/testing tests/peers
+QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(BITS)
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal $(BITS:%=--ignore=%)
 	$(MAKE) docs
 
 lint: $(VENV)/installed-dev
