@@ -54,6 +54,10 @@ class Federation:
         about: one sentence for the report.
         group_count: number of groups in the whole federation, if this is a part of one that may lack some; 0 counts
             them.
+        class_names: what the classes are called, in the order of their numbers; empty where nothing is known.
+        target_mean, target_std: the targets of a regression are stored as (target - mean) / std; scores are in the
+            target's own unit.
+        preparation: how rows of a table become inputs (`data.tables.preparation`); None for arrays.
     """
 
     names: tuple[str, ...]
@@ -67,6 +71,10 @@ class Federation:
     std: tuple[float, ...] = (1.0,)
     about: str = ""
     group_count: int = 0
+    class_names: tuple[str, ...] = ()
+    target_mean: float = 0.0
+    target_std: float = 1.0
+    preparation: Any = None
 
     def __post_init__(self) -> None:
         _check(self)

@@ -31,6 +31,7 @@ class Samples:
         group: the known or planted group of each owner, by the owner's name.
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
         about: what the data are, in a few words without a full stop.
+        class_names: what the classes are called, in the order of their numbers; empty where nothing is known.
     """
 
     x: np.ndarray
@@ -47,6 +48,7 @@ class Samples:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     about: str = ""
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         size = len(self.x)

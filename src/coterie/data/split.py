@@ -106,6 +106,7 @@ class Splits:
             mean=pool.mean,
             std=pool.std,
             about="; ".join(part for part in (pool.about, how) if part),
+            class_names=pool.class_names,
         )
 
     def _parts(
