@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from coterie.data.clients import Federation
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
 from coterie.experiment.engine import Engine, Rounds, Training
@@ -84,7 +85,8 @@ class Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            self._record(0, _with_cost_of_graph(opening, self.job), self.job.graph)
+            opening = _with_cost_of_inputs(_with_cost_of_graph(opening, self.job), self.job.federation)
+            self._record(0, opening, self.job.graph)
         while not self._ended():
             count = min(every - self.round % every, settings.rounds - self.round)
             count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
@@ -265,6 +267,16 @@ def _with_stage(block: Rounds, announced: Traffic) -> Rounds:
 def _with_cost_of_graph(opening: Rounds, job: Job) -> Rounds:
     """Charge what it cost to make the graph, where it was made from the clients' data, to the start."""
     return opening if job.measured_graph is None else _with_hub(opening, job.measured_graph.sent)
+
+
+def _with_cost_of_inputs(opening: Rounds, federation: Federation) -> Rounds:
+    """Charge the statistics that clients share to prepare the inputs of a table to the start."""
+    if federation.preparation is None:
+        return opening
+    sent = federation.preparation.sent_bytes
+    up, down = np.array([sent[name] for name in federation.names]).T
+    once = np.ones_like(up)
+    return _with_hub(opening, HubTraffic(once, up, once, down))
 
 
 def _with_hub(block: Rounds, sent: HubTraffic) -> Rounds:
