@@ -103,7 +103,7 @@ def test_a_kind_of_task_has_its_scores():
         "rmse",
         "accuracy",
     ]
-    with pytest.raises(CoterieError, match="metric of regression must be one of rmse, not 'auroc'"):
+    with pytest.raises(CoterieError, match="metric of regression must be one of rmse, mae, r2, not 'auroc'"):
         score_of("regression", "auroc")
     with pytest.raises(CoterieError, match="did you mean auroc"):
         score_of("classification", "auroz")
