@@ -89,4 +89,5 @@ def test_every_method_has_the_type_and_a_plain_form(name):
 def test_roles_say_what_guesses_what_trains_alone_and_what_pools():
     roles = {row.name: registry.load("methods", row.name).role for row in registry.KINDS["methods"].rows}
     assert {name for name, role in roles.items() if role == "alone"} == {"local", "local-exact"}
+    assert {name for name, role in roles.items() if role == "guess"} == {"guess"}
     assert {name for name, role in roles.items() if role == "pooled"} == {"pooled", "pooled-exact"}

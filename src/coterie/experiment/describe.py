@@ -37,7 +37,7 @@ def html(result: "Result") -> str:
 
 def _subject(result: "Result") -> str:
     config, clients = result.config, len(result.names)
-    data = config["data"]["name"].rpartition(":")[2]
+    data = config.get("data", {}).get("name", "in-memory").rpartition(":")[2]
     method = config["method"]["name"].rpartition(":")[2]
     many = "1 client" if clients == 1 else f"{clients} clients"
     return f"{method} on {'data from Python' if data == 'in-memory' else data}, {many}, round {result.best_round}"

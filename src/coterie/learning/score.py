@@ -179,7 +179,7 @@ def verdict_score(kind: str, label_counts: Any = ()) -> str:
         kind: "classification", "regression" or "next-character".
         label_counts: training samples of each client and class `[K, classes]`; empty where they are not known.
     """
-    dominated = kind == "classification" and _dominant(label_counts)[1] > DOMINANT
+    dominated = kind == "classification" and max(_dominant(label_counts)[1:]) > DOMINANT
     return "log-loss" if dominated else score_of(kind).name
 
 
@@ -188,19 +188,21 @@ def verdict_words(kind: str, label_counts: Any = (), class_names: Sequence[str] 
     score = SCORES[verdict_score(kind, label_counts)]
     if score.name != "log-loss":
         return f"Methods are judged by {score.label}."
-    place, share = _dominant(label_counts)
+    place, overall, median = _dominant(label_counts)
     name = class_names[place] if place < len(class_names) else str(place)
+    whose = "the training rows" if overall > DOMINANT else "the median client's training rows"
+    share = overall if overall > DOMINANT else median
     return (
-        f"Methods are judged by log-loss (lower is better), not by accuracy: {100 * share:.0f} % of the training rows "
+        f"Methods are judged by log-loss (lower is better), not by accuracy: {100 * share:.0f} % of {whose} "
         f"are of one class, {name}, and always naming it would look good."
     )
 
 
-def _dominant(label_counts: Any) -> tuple[int, float]:
-    """Return the commonest class, and its share of all training rows or of the median client's, the larger of both."""
+def _dominant(label_counts: Any) -> tuple[int, float, float]:
+    """Return the commonest class, its share of all training rows, and its share of those of the median client."""
     counts = np.asarray(label_counts, np.float64)
     if counts.ndim != 2 or not counts.sum():
-        return 0, 0.0
+        return 0, 0.0, 0.0
     place = int(counts.sum(0).argmax())
     own = counts[:, place] / np.maximum(counts.sum(1), 1)
-    return place, max(float(counts[:, place].sum() / counts.sum()), float(np.median(own)))
+    return place, float(counts[:, place].sum() / counts.sum()), float(np.median(own))
