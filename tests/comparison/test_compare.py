@@ -191,7 +191,7 @@ def test_a_leaderboard_done_by_hand():
     assert first["mean_gain"] == pytest.approx(0.15)
     assert first["gain_error"] == pytest.approx(np.std([0, 0.2, 0.3, 0.1], ddof=1) / 2)
     assert rows[1]["beat_alone"] is None
-    assert [row["ceiling"] for row in rows] == [False, False, True]
+    assert [row["pooled"] for row in rows] == [False, False, True]
     assert "pooled" not in comparison.verdict()
     json.dumps(comparison.to_dict(), allow_nan=False)
 
@@ -230,7 +230,7 @@ def test_without_training_alone_there_is_no_verdict():
     assert "training alone (local) is not among the methods" in comparison.verdict()
 
 
-def test_roles_decide_who_is_the_baseline_the_ceiling_and_the_best_method():
+def test_roles_decide_which_is_the_baseline_the_pooled_and_the_best_method():
     results = {
         "local": [made_up("local", [0.5, 0.5])],
         "local-exact": [made_up("local-exact", [0.9, 0.9])],
@@ -240,7 +240,7 @@ def test_roles_decide_who_is_the_baseline_the_ceiling_and_the_best_method():
     comparison = Comparison(results, {"names": ["c0", "c1"]}, baseline_of(results), "")
     assert comparison.baseline == "local-exact"  # the stronger of the two
     assert comparison.best() == "fedavg"  # though training alone has the higher score
-    assert [row["method"] for row in comparison.leaderboard() if row["ceiling"]] == ["pooled-exact"]
+    assert [row["method"] for row in comparison.leaderboard() if row["pooled"]] == ["pooled-exact"]
     assert "with the best method, fedavg" in comparison.verdict()
     only_alone = Comparison({"local": results["local"]}, {"names": ["c0", "c1"]}, "local", "")
     assert only_alone.best() == "local"

@@ -269,7 +269,7 @@ def _device(where: str, preallocate: bool, console: Any) -> Any:
 @contextlib.contextmanager
 def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
     """Show progress; on Ctrl-C print the command that continues."""
-    from coterie.cli.screen import Screen
+    from coterie.experiment.screen import Screen
 
     screen = Screen(console, runs)
     try:

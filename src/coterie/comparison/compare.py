@@ -43,7 +43,7 @@ def compare(
     seeds: int = 1,
     out: str | Path | None = None,
     device: Any = "auto",
-    progress: ComparisonProgress | None = None,
+    progress: ComparisonProgress | bool | None = None,
     **options: Any,
 ) -> Comparison:
     """Train the same clients with several methods.
@@ -55,7 +55,8 @@ def compare(
         seeds: runs of each method; clients' scores are averaged over them.
         out: folder of the comparison; None keeps everything in memory. Runs that are complete in it are not repeated.
         device: "auto", "cpu", "gpu", "gpu:1".
-        progress: called as `progress(label, seed, stage, round, rounds, metrics)`.
+        progress: True shows bars, False nothing, None (the default) bars in a terminal and in a notebook; or a
+            function, called as `progress(label, seed, stage, round, rounds, metrics)`.
         **options: only with a federation, what `coterie.run` takes: `model`, `graph`, `rounds`, `seed`, ...
 
     Example:
@@ -64,6 +65,7 @@ def compare(
     """
     from coterie.experiment.device import Device, choose_device
     from coterie.experiment.engine import Engine
+    from coterie.experiment.screen import shown
 
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise CoterieError(f"seeds must be an integer of at least 1, not {seeds!r}")
@@ -78,8 +80,9 @@ def compare(
         _prepare(folder, runs, jobs, seeds, command)
     engine = functools.cache(lambda: Engine.of(base, device))  # made when the first run needs it
     results: dict[str, list[Result]] = {label: [] for label in jobs}
-    for run in runs:
-        results[run.label].append(_execute(run, folder, engine, progress))
+    with shown(progress, len(runs)) as notify:
+        for run in runs:
+            results[run.label].append(_execute(run, folder, engine, notify))
     path = None if folder is None else folder.path
     return Comparison(results, about_clients(base.federation), baseline_of(results), command, path)
 

@@ -59,7 +59,7 @@ class Comparison:
         return next(iter(self.results.values()))[0]
 
     def role(self, method: str) -> str:
-        """Return what a method is here: "alone", "ceiling" (it needs all data in one place) or "cooperates"."""
+        """Return what a method is here: "guess", "alone", "pooled" (one model on all data) or "cooperates"."""
         return self.results[method][0].role
 
     def scores(self, method: str) -> np.ndarray:
@@ -76,13 +76,13 @@ class Comparison:
         return difference if self.higher_is_better else -difference
 
     def leaderboard(self) -> list[dict[str, Any]]:
-        """Return one row per method, the best first and the ceiling last."""
+        """Return one row per method, the best first and one model on all data last."""
         rows = [self._row(method) for method in self.results]
-        return sorted(rows, key=lambda row: (row["ceiling"], -self.score.sign * row["mean"]))
+        return sorted(rows, key=lambda row: (row["pooled"], -self.score.sign * row["mean"]))
 
     def best(self) -> str:
-        """Return the best method that cooperates; without one, the best that is not the ceiling."""
-        preference = ("ceiling", "alone", "cooperates")
+        """Return the best method that cooperates; without one, the best that trains alone."""
+        preference = ("guess", "pooled", "alone", "cooperates")
         mean = {method: self.score.sign * self.scores(method).mean() for method in self.results}
         return max(self.results, key=lambda method: (preference.index(self.role(method)), mean[method]))
 
@@ -105,7 +105,7 @@ class Comparison:
             "compile": compiling,
             "mean_gain": None if interval is None else interval.mean,
             "gain_error": None if interval is None or len(score) < 2 else interval.error,
-            "ceiling": self.role(method) == "ceiling",
+            "pooled": self.role(method) == "pooled",
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "seeds": len(results),

@@ -16,6 +16,7 @@ from coterie.experiment.engine import Engine, Rounds, Training
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job
 from coterie.experiment.result import Result
+from coterie.experiment.scoring import score_models
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
@@ -236,6 +237,7 @@ class Loop:
         job, models = self.job, self.best
         if models is None:
             models = jax.device_get(self.training.models(self.state, self.best_round))
+        scored = score_models(self.training, models, job.federation)
         result = Result(
             config=job.config,
             names=job.federation.names,
@@ -250,8 +252,10 @@ class Loop:
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,
             variables=models,
+            scored=scored,
         )
         if self.folder is not None:
+            self.folder.save_scores(scored.arrays())
             for file, data in result.model_files():
                 self.folder.save_model(file, data)
             self.folder.finish(result.summary())

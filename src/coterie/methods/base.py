@@ -34,7 +34,7 @@ from coterie.traced import traced
 __all__ = ["Fitted", "Info", "Method", "Role", "Solved", "Topology", "method"]
 
 Topology = Literal["none", "hub", "graph"]
-Role = Literal["alone", "ceiling", "cooperates"]
+Role = Literal["guess", "alone", "pooled", "cooperates"]
 T = TypeVar("T")
 
 
@@ -53,7 +53,7 @@ class Method(abc.ABC):
     """
 
     topology: ClassVar[Topology]  # with whom it communicates: nobody, a hub, or the neighbours in a graph
-    role: ClassVar[Role] = "cooperates"  # in a comparison: the baseline, the ceiling, or a candidate
+    role: ClassVar[Role] = "cooperates"  # in a comparison: a baseline, one model on all data, or a candidate
     uses_hub: ClassVar[bool] = (
         False  # a graph method that also uses a hub; for the contract: alone means a federation of one
     )

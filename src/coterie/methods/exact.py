@@ -100,7 +100,7 @@ class PooledExact(_Regression):
     """One exact linear or logistic regression for all clients, from their sums; no sample is sent."""
 
     topology: ClassVar[Topology] = "hub"
-    role: ClassVar[Role] = "ceiling"
+    role: ClassVar[Role] = "pooled"
 
     def _estimator(self, two_classes: bool) -> Any:
         from coterie import estimators
