@@ -18,7 +18,7 @@ from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats ta
 __all__ = ["Estimate", "Noise", "client_errors", "estimate", "half_width", "half_width_here", "noise_of", "repetitions"]
 
 SEED_SHARE = 0.3  # assumed size of the run effect, as a share of the spread of the clients' gains
-SEED_RUNS = 1.0  # how many runs the assumption counts for where the run effect is measured too
+SEED_RUNS = 3.0  # how many runs the assumption counts for where the run effect is measured too
 OWN_ROWS = 10.0  # rows of the other clients that a client's own variance borrows
 OWN_RUNS = 4.0  # the same in runs
 
@@ -39,7 +39,7 @@ class Noise(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A mean gain and the variances of its parts, all `[...]` but `weights [..., K]` and the degrees of freedom."""
+    """A mean gain and the variances of its parts, all `[...]` but `weights [..., K]` and `run_freedom`."""
 
     mean: Any
     clients: Any  # error variance from clients, groups and test rows
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
     measured: Any  # the part of `runs` that was measured: 0 with one run
     between: Any  # variance of the true gains between clients
     weights: np.ndarray
-    client_freedom: float
+    client_freedom: Any
     run_freedom: float
 
 
@@ -111,7 +111,9 @@ def estimate(gains: np.ndarray, noise: Noise, groups: np.ndarray | None = None) 
     sampling = (share**2 * variance).sum(-1)
     clients = np.maximum(np.maximum(hartung_knapp, jackknife), sampling)
     kept = float(noise.kept.mean()) if noise.splits > 1 else 1 / gains.shape[-2]
-    runs, measured, freedom = _run_effect(gains, share, np.maximum(mean_gains.var(-1, ddof=1), variance.mean(-1)), kept)
+    usual = between + np.median(variance, -1)
+    spread = np.maximum((share * away**2).sum(-1) * count / (count - 1), usual)
+    runs, measured, freedom = _run_effect(gains, share, spread, kept)
     return Estimate(mean, clients, runs, sampling, measured, between, share, units - 1, freedom)
 
 
@@ -175,15 +177,18 @@ def _weights(gains: np.ndarray, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
     return between, weights
 
 
-def _jackknife(share: np.ndarray, away: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, int]:
-    """Return the variance of the weighted mean, leaving out one group (or client) after the other, and their number."""
+def _jackknife(share: np.ndarray, away: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, Any]:
+    """Return the variance of the weighted mean, leaving out one group (or client) after the other, and their number.
+
+    The number is that of equally weighted ones: a group with half of the clients leaves few others to compare it with.
+    """
     if groups is not None:
         member = np.asarray(groups)[:, None] == np.arange(int(np.max(groups)) + 1)
         moved, share = (share * away) @ member, share @ member
     else:
         moved = share * away
     units = share.shape[-1]
-    return (units - 1) / units * ((moved / (1 - share)) ** 2).sum(-1), units
+    return (units - 1) / units * ((moved / (1 - share)) ** 2).sum(-1), 1 / (share**2).sum(-1)
 
 
 def _run_effect(
@@ -199,6 +204,8 @@ def _run_effect(
     assumed = SEED_SHARE**2 * spread
     if count == 1:
         return assumed, np.zeros_like(assumed), clients - 1.0
-    measured = (share[..., None, :] * gains).sum(-1).var(-1, ddof=1)
+    means = (share[..., None, :] * gains).sum(-1)
+    noise = (share**2 * (gains - means[..., None]).var(-2, ddof=1)).sum(-1)  # it is in the error over clients already
+    measured = np.maximum(0.0, means.var(-1, ddof=1) - noise)
     both = (SEED_RUNS * assumed + (count - 1) * measured) / (SEED_RUNS + count - 1)
-    return np.maximum(measured, both) * kept, measured * kept, SEED_RUNS + count - 1
+    return np.maximum(measured, both) / count + (kept - 1 / count) * measured, measured * kept, SEED_RUNS + count - 1
