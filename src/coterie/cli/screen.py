@@ -50,6 +50,10 @@ class Screen:
         if stage == "note":
             self.console.print(f"note: {metrics['note']}", markup=False)
             return
+        if stage == "tune":
+            if self._progress is not None:
+                self._draw(label, seed, stage, number, rounds, "tuning")
+            return
         self.round = number
         score = f"score {float(metrics['test_score'].mean()):.4f}" if "test_score" in metrics else ""
         if self._progress is not None:
@@ -66,6 +70,8 @@ class Screen:
         key = (label, seed)
         if key not in self._bars:
             self._bars[key] = self._progress.add_task(escape(f"{label} seed {seed}"), total=rounds, score="")
+        if stage == "start":
+            self._progress.reset(self._bars[key], total=rounds)  # its candidates have been counted until now
         ended = stage in ("end", "read")
         self._progress.update(self._bars[key], completed=rounds if ended else number, score=score)
         if ended and self._all is not None:

@@ -31,6 +31,8 @@ class Comparison:
         baseline: the label of training alone, if it is among the methods.
         command: the command that repeats the comparison.
         folder: its folder, if it has one.
+        failures: methods that diverged or refused these clients, and why; they are not among the results.
+        tuning: for each method that was tuned, one record per split: `candidates`, `chosen`, `values`, `seconds`.
     """
 
     results: dict[str, list[Result]]
@@ -38,6 +40,8 @@ class Comparison:
     baseline: str | None
     command: str
     folder: Path | None = None
+    failures: dict[str, str] = dataclasses.field(default_factory=dict)
+    tuning: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
     @property
     def score(self) -> Score:
@@ -137,26 +141,34 @@ class Comparison:
         """Read complete runs and comparisons from their folders; all must be of the same clients."""
         if isinstance(folders, str | Path):
             folders = [folders]
-        labelled: list[tuple[str, Result]] = []
+        labelled: list[tuple[str, list[Result]]] = []
         commands = []
+        failures: dict[str, str] = {}
+        tuning: dict[str, list[dict[str, Any]]] = {}
         for path in map(Path, folders):
             folder = ComparisonFolder(path)
             if folder.exists():
-                labelled += folder.results()
+                labelled += folder.results().items()
+                failures |= folder.failures()
+                tuning |= folder.tuning()
                 commands.append(folder.read()["compare"]["command"])
             else:
                 result = Result.read(path)
-                labelled.append((label_of(result.config["method"]["name"]), result))
+                labelled.append((label_of(result.config["method"]["name"]), [result]))
                 commands.append(f"coterie run {path / 'config.toml'}")
+        if not labelled and failures:
+            raise CoterieError(f"no method has a result: {next(iter(failures.values()))}")
         if not labelled:
             raise CoterieError("there is nothing to compare: name at least one folder of a run or a comparison")
-        first = labelled[0][1]
-        for _, result in labelled[1:]:
-            _check_same_clients(first, result)
+        first = labelled[0][1][0]
+        for _, runs in labelled[1:]:
+            _check_same_clients(first, runs[0])  # those that follow may be on other splits of the same clients' samples
         clients = {key: value for key, value in RunFolder(first.folder or "").clients().items() if key != "digest"}
         results = _by_label(labelled)
         where = Path(folders[0]) if len(folders) == 1 else None
-        return cls(results, clients, baseline_of(results), " && ".join(commands), where)
+        failures = {label: why for label, why in failures.items() if label not in results}
+        command = " && ".join(commands)
+        return cls(results, clients, baseline_of(results), command, where, failures=failures, tuning=tuning)
 
 
 def baseline_of(results: dict[str, list[Result]]) -> str | None:
@@ -176,19 +188,24 @@ def _check_same_clients(first: Result, other: Result) -> None:
     raise CoterieError(f"{other.folder} has other clients than {first.folder}: {why}; only the same can be compared")
 
 
-def _by_label(labelled: list[tuple[str, Result]]) -> dict[str, list[Result]]:
-    """Collect the seeds of each method; methods that differ only in settings get labels that name these settings."""
+def _by_label(labelled: list[tuple[str, list[Result]]]) -> dict[str, list[Result]]:
+    """Collect the runs of each method; methods that differ only in settings get labels that name these settings.
+
+    The runs of a label in one comparison stay together, though each split may have been tuned to its own settings.
+    """
     groups: dict[str, list[tuple[dict, list[Result]]]] = {}
-    for label, result in labelled:
-        about = {s: table for s, table in result.config.items() if s not in ("format", "data", "partition")}
+    for label, runs in labelled:
+        config = runs[0].config
+        about = {s: table for s, table in config.items() if s not in ("format", "data", "partition")}
         about = about | {"run": {key: value for key, value in about["run"].items() if key != "seed"}}
         group = groups.setdefault(label, [])
         same = next((results for config, results in group if config == about), None)
         if same is None:
-            group.append((about, [result]))
-        elif result.config["run"]["seed"] in [r.config["run"]["seed"] for r in same]:
-            raise CoterieError(f"{result.folder} is given twice, or repeats the seed of another run; leave one out")
-        else:
+            group.append((about, list(runs)))
+            continue
+        for result in runs:
+            if result.config["run"]["seed"] in [r.config["run"]["seed"] for r in same]:
+                raise CoterieError(f"{result.folder} is given twice, or repeats the seed of another run; leave one out")
             same.append(result)
     return {label: runs for name, group in groups.items() for label, runs in _told_apart(name, group).items()}
 

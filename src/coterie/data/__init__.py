@@ -11,7 +11,7 @@ from typing import Any
 from coterie import registry
 from coterie.data.arrays import federation, pool
 from coterie.data.clients import Federation
-from coterie.data.partition import DataDefault
+from coterie.data.partition import DataDefault, divide
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import build, nearest
@@ -43,7 +43,7 @@ def load(
     samples = _samples(source, mine, name, clients, seed)
     if isinstance(rows, type):
         rows = build(rows, theirs, "partition")
-    return rows(samples, clients, seed)
+    return divide(rows, samples, clients, seed)
 
 
 def _settings(thing: Any) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, Kind
-from coterie.data.partition import Natural
+from coterie.data.partition import Natural, divide
 from coterie.data.samples import Samples, encode, inputs, numbers
 from coterie.errors import CoterieError
 
@@ -75,7 +75,7 @@ def federation(
         group=None if groups is None else dict(zip(names, np.asarray(groups).tolist(), strict=True)),
         kind=kind,
     )
-    return Natural(validation=validation, test=test_fraction, at_least=1)(samples, None, seed)
+    return divide(Natural(validation=validation, test=test_fraction, at_least=1), samples, None, seed)
 
 
 def pool(
