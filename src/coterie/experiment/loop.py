@@ -22,6 +22,7 @@ from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
 from coterie.graphs.measured import HubTraffic
 from coterie.graphs.quality import graph_quality, true_groups
+from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
 from coterie.peers.base import Traffic
 from coterie.peers.ledger import Ledger
@@ -54,7 +55,8 @@ class Loop:
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         self.per_model = job.method.rounds_per_model  # where the method goes along a path of models
-        self.keeps_best = self.validated.any() and (job.settings.patience > 0 or self.per_model > 0)
+        wanted = job.settings.patience > 0 or self.per_model > 0 or job.settings.keep is not None
+        self.keeps_best = self.validated.any() and wanted
         if self.per_model and not self.keeps_best:
             warnings.warn(
                 "without validation samples nothing says which model of the path is best, and the last one is kept; "
@@ -148,7 +150,10 @@ class Loop:
         if not self.keeps_best:
             self.best_round = number
             return
-        score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
+        if self.job.settings.keep is not None:
+            score = -validation_loss(row, self.job.federation.validation.count)
+        else:
+            score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
         if self.best_score is None or score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
             self.best = jax.device_get(self.training.models(self.state, number))

@@ -58,6 +58,10 @@ class Screen:
         if stage == "note":
             self.console.print(f"note: {metrics['note']}", markup=False)
             return
+        if stage == "tune":
+            if self._progress is not None:
+                self._draw(label, seed, stage, number, rounds, "tuning")
+            return
         self.round = number
         score = f"score {float(metrics['test_score'].mean()):.4f}" if "test_score" in metrics else ""
         if self._progress is not None:
@@ -74,6 +78,8 @@ class Screen:
         key = (label, seed)
         if key not in self._bars:
             self._bars[key] = self._progress.add_task(escape(f"{label} seed {seed}"), total=rounds, score="")
+        if stage == "start":
+            self._progress.reset(self._bars[key], total=rounds)  # its candidates have been counted until now
         ended = stage in ("end", "read")
         self._progress.update(self._bars[key], completed=rounds if ended else number, score=score)
         if ended and self._all is not None:
@@ -104,10 +110,11 @@ class NotebookLine:
         self.ended += ended
         score = f", score {float(metrics['test_score'].mean()):.4f}" if "test_score" in metrics else ""
         before = f"run {min(self.ended + (not ended), self.runs)} of {self.runs}, " if self.runs > 1 else ""
-        share = (self.ended + (0 if ended else number / max(rounds, 1))) / self.runs
+        share = (self.ended + (0 if ended or stage == "tune" else number / max(rounds, 1))) / self.runs
+        what = "candidate" if stage == "tune" else "round"
         line = HTML(
             f"<progress value='{share:.4f}' max='1'></progress> "
-            f"{escape_html(f'{before}{label} seed {seed}: round {number} of {rounds}{score}')}"
+            f"{escape_html(f'{before}{label} seed {seed}: {what} {number} of {rounds}{score}')}"
         )
         if self._shown is None:
             self._shown = display(line, display_id=True)
