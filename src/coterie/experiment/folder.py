@@ -8,7 +8,8 @@
     graph/            weights over the slots at each evaluation (where the method has any)
     ledger/           messages and bytes per edge and round
     checkpoints/      the last two
-    models/           one safetensors file per client
+    models/           one safetensors file per client, and `shared.safetensors` where a newcomer gets a shared model
+    intervals.json    of a regression: how far predictions may be off (validation rows)
     summary.json      written last: the run is complete
     lock              locked by the process that runs (the system releases it when that process dies)
 
@@ -118,6 +119,10 @@ class RunFolder:
     def save_model(self, file: str, data: bytes) -> None:
         """Write a model; all are written again at resume as long as the run is not complete."""
         self._write(self.path / "models" / file, data)
+
+    def save_record(self, file: str, record: dict[str, Any]) -> None:
+        """Write a JSON file at the end of a run."""
+        self._write(self.path / file, json.dumps(record).encode())
 
     def _write(self, path: Path, data: bytes, mode: str = "wb") -> None:
         with storage_errors(self.path), open(path, mode, buffering=0) as stream:
@@ -252,6 +257,13 @@ def about_clients(federation: Federation) -> dict[str, Any]:
         "groups": None if federation.groups is None else np.asarray(federation.groups).tolist(),
         "sizes": {part: np.asarray(split.count).tolist() for part, split in parts.items()},
         "label_counts": federation.label_counts().tolist() if len(federation) <= 5000 else [],
+        "class_names": list(federation.class_names),
+        "sample_shape": list(federation.sample_shape),
+        "mean": [float(value) for value in federation.mean],
+        "std": [float(value) for value in federation.std],
+        "target_mean": float(federation.target_mean),
+        "target_std": float(federation.target_std),
+        "dtype": str(federation.train.x.dtype),
     }
 
 

@@ -13,8 +13,11 @@ from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
 from coterie.experiment.engine import Engine, Rounds, Training
 from coterie.experiment.folder import RunFolder
+from coterie.experiment.intervals import interval_record, validation_residuals
 from coterie.experiment.job import Job
-from coterie.experiment.result import Result
+from coterie.experiment.personal_model import mean_model
+from coterie.experiment.prediction import Answers
+from coterie.experiment.result import SHARED_MODEL, Result
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
@@ -248,13 +251,30 @@ class Loop:
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,
             variables=models,
+            answers=Answers.of(job.federation, job.config, self._intervals(models)),
         )
         if self.folder is not None:
             for file, data in result.model_files():
                 self.folder.save_model(file, data)
+            if job.method.newcomer == "shared":
+                self.folder.save_model(SHARED_MODEL, result.encode_shared(self._shared(models)))
+            if result.answers.intervals is not None:
+                self.folder.save_record("intervals.json", result.answers.intervals)
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result
+
+    def _intervals(self, models: Any) -> dict[str, Any] | None:
+        """Return how far predictions of a regression may be off, from the validation rows."""
+        if self.job.task.kind != "regression" or not self.validated.any():
+            return None
+        residuals = validation_residuals(self.training.task, models, self.job.federation)
+        return interval_record(self.job.federation.names, residuals)
+
+    def _shared(self, models: Any) -> Any:
+        """Return the model that a client gets which took no part: the mean of the clients' copies of it."""
+        common = self.job.method.common(self.training.task, self.training.inner(self.state))
+        return mean_model(models if common is None else jax.device_get(common))
 
 
 def _with_stage(block: Rounds, announced: Traffic) -> Rounds:

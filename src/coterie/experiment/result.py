@@ -10,14 +10,17 @@ import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder, model_file
+from coterie.experiment.personal_model import PersonalModel, by_name, read_model
+from coterie.experiment.prediction import Answers, route
 from coterie.learning.score import Score, score_named
 from coterie.peers.ledger import Ledger
 from coterie.spec import nearest
 from coterie.storage.durable import durable_write, storage_errors
 
-__all__ = ["PersonalModel", "Result", "worst"]
+__all__ = ["SHARED_MODEL", "Result", "worst"]
 
 ALL_MODELS = "all-clients.safetensors"
+SHARED_MODEL = "shared.safetensors"  # what a client gets that took no part, where the method has a model for everybody
 MODEL_FILES = 2000  # clients up to which every model gets a file of its own
 # Roles by method, for folders that were written before summary.json had the role.
 EARLIER_ROLES = {"local": "alone", "local-exact": "alone", "pooled": "ceiling", "pooled-exact": "ceiling"}
@@ -41,6 +44,7 @@ class Result:
         folder: the folder of the run, if it has one.
         task: what each client learned; None if the result was read from a folder and no model has been loaded.
         variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
+        answers: how rows become inputs and outputs predictions (`Answers`); read from the folder when it is needed.
     """
 
     config: dict[str, Any]
@@ -56,6 +60,7 @@ class Result:
     folder: Path | None = None
     task: Any = None
     variables: Any = None
+    answers: Any = None
 
     @property
     def score(self) -> Score:
@@ -110,10 +115,27 @@ class Result:
             return self.names.index(str(client))
         raise CoterieError(f"there is no client {client!r}{nearest(str(client), self.names)}")
 
-    def model(self, client: str | int) -> "PersonalModel":
+    def model(self, client: str | int) -> PersonalModel:
         """Return a client's personal model: a function of a batch of inputs (`.module` is the Equinox module)."""
-        variables = self._variables(self.index(client))
-        return PersonalModel(self.task, variables)
+        place = self.index(client)
+        variables = self._variables(place)  # first: it may build the task
+        return PersonalModel(self.task, variables, self._answers, self.names[place])
+
+    def predict(self, rows: Any, level: float = 0.9) -> Any:
+        """Predict each row of a table with the model of its client, named in the client column.
+
+        Returns:
+            A DataFrame in the order of the rows: client, prediction, a probability for each class (or, for numbers, low
+            and high: an interval that covers the share `level`), and a note on what was missing or unknown in the row.
+        """
+        return route(self._answers(), rows, lambda name, part: self.model(name).predict(part, level), self.names)
+
+    def _answers(self) -> Answers:
+        if self.answers is None:
+            if self.folder is None:
+                raise CoterieError("this result does not know what its inputs mean: run again, or give it a folder")
+            self.answers = Answers.read(self.folder, RunFolder(self.folder).clients(), self.config)
+        return self.answers
 
     def forget_models(self) -> None:
         """Free the memory of the models; those of a run with a folder are loaded from there when they are asked for."""
@@ -141,7 +163,11 @@ class Result:
     def _encode(self, variables: Any, client: str) -> bytes:
         from coterie.models.naming import encode
 
-        return encode(_by_name(variables), {"client": client, "method": self.config["method"]["name"]})
+        return encode(by_name(variables), {"client": client, "method": self.config["method"]["name"]})
+
+    def encode_shared(self, variables: Any) -> bytes:
+        """Return the file of the model for a client that took no part."""
+        return self._encode(variables, "shared")
 
     def _variables(self, i: int) -> Any:
         """Return client i's model, from memory or from the folder."""
@@ -151,25 +177,21 @@ class Result:
             return jax.tree.map(lambda a: np.asarray(a[i]), self.variables)  # a lone number stays an array
         if self.folder is None:
             raise CoterieError("this result has no models")
-        from coterie.experiment.job import precision
-        from coterie.models.naming import load
-
         self.task = self.task or self._make_task()
-        with precision(np.dtype(self.task.dtype).name):
-            like = jax.eval_shape(self.task.init, jax.random.key(0))
-            if len(self.names) <= MODEL_FILES:
-                arrays = load(self.folder / "models" / model_file(i, self.names[i]), _by_name(like))
-            else:
-                stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct((len(self.names), *a.shape), a.dtype), like)
-                everyone = load(self.folder / "models" / ALL_MODELS, _by_name(stacked))
-                arrays = {name: array[i] for name, array in everyone.items()}
-            return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(arrays[name]) for name in _by_name(like)])
+        models = self.folder / "models"
+        if len(self.names) <= MODEL_FILES:
+            return read_model(models / model_file(i, self.names[i]), self.task)
+        return read_model(models / ALL_MODELS, self.task, i, len(self.names))
 
     def _make_task(self) -> Any:
-        """Build the task of a run that was read from its folder; this loads its data."""
+        """Build the task of a run that was read from its folder; only folders of coterie 0.1 need the data for it."""
         from coterie.experiment.config import Experiment
         from coterie.experiment.job import load_federation, make_task
+        from coterie.experiment.rebuilding import task_of
 
+        about = RunFolder(self.folder or "").clients()
+        if "sample_shape" in about:
+            return task_of(self.config, about, self.folder)
         if self.config["data"]["name"] == "in-memory":
             raise CoterieError(
                 f"{self.folder} was started with data from Python: call coterie.run with the same data and "
@@ -262,40 +284,11 @@ class Result:
         )
 
 
-class PersonalModel:
-    """A client's model: call it on a batch of inputs."""
-
-    def __init__(self, task: Any, variables: Any):
-        self._task, self.variables = task, variables
-
-    @property
-    def module(self) -> Any:
-        """The Equinox module, ready for inference on a single sample."""
-        return self._task.module(self.variables)
-
-    def __call__(self, x: Any) -> np.ndarray:
-        """Return the model's outputs (logits, or predictions) for a batch `x [B, ...]`."""
-        import jax.numpy as jnp
-
-        from coterie.experiment.job import precision
-
-        with precision(np.dtype(self._task.dtype).name):
-            return np.asarray(self._task.apply(self.variables, jnp.asarray(x))[0])
-
-
 def worst(scores: np.ndarray, score: Score) -> float:
     """Return the mean over the worst decile of clients, or with fewer than 20 clients the worst client's score."""
     ordered = np.sort(scores) if score.higher_is_better else np.sort(scores)[::-1]
     count = len(scores) // 10 if len(scores) >= 20 else 1
     return float(ordered[:count].mean())
-
-
-def _by_name(variables: Any) -> dict[str, Any]:
-    """Return a model's parameters and statistics (batch norm and the like) by name."""
-    from coterie.models.naming import names
-
-    statistics = {f"statistics.{name}": leaf for name, leaf in names(variables.statistics)}
-    return dict(names(variables.params)) | statistics
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:

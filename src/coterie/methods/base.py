@@ -31,10 +31,11 @@ from coterie.peers.base import Peers
 from coterie.spec import nearest
 from coterie.traced import traced
 
-__all__ = ["Fitted", "Info", "Method", "Role", "Solved", "Topology", "method"]
+__all__ = ["Fitted", "Info", "Method", "Newcomer", "Role", "Solved", "Topology", "method"]
 
 Topology = Literal["none", "hub", "graph"]
 Role = Literal["alone", "ceiling", "cooperates"]
+Newcomer = Literal["shared", "cluster", "mixture", "nearest", "none"]
 T = TypeVar("T")
 
 
@@ -63,6 +64,7 @@ class Method(abc.ABC):
     learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate; its weights are compared with the truth
     random_links: ClassVar[bool] = False  # it runs on directed links that change from step to step
     in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
+    newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md
 
     @abc.abstractmethod
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> Any:
@@ -77,6 +79,13 @@ class Method(abc.ABC):
         if not hasattr(state, "variables"):
             raise CoterieError(f"{type(self).__name__} has no models(), and its state has no `variables`")
         return state.variables
+
+    def common(self, task: Task, state: Any) -> Variables | None:
+        """Return each client's copy `[C, ...]` of the model that everybody shares; None: the personal models are it.
+
+        Where `newcomer` is "shared", the mean of these copies is the model of a client that took no part.
+        """
+        return None
 
     # -- before the run -----------------------------------------------------------------------------------------
 

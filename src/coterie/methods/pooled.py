@@ -13,7 +13,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.evaluate import client_metrics
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Role, Topology, method
+from coterie.methods.base import Info, Method, Newcomer, Role, Topology, method
 from coterie.methods.shared.stopping import Best, keep_best, start_best
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -37,6 +37,7 @@ class Pooled(LocalSGD, Method):
     """Train one model on the union of all data."""
 
     topology: ClassVar[Topology] = "hub"
+    newcomer: ClassVar[Newcomer] = "shared"
     role: ClassVar[Role] = "ceiling"
     patience: int = param(0, "rounds without a better validation loss before training stops; 0: never", at_least=0)
 
