@@ -17,7 +17,6 @@ from coterie.storage.toml import dump_toml
 from support.serving_cases import (
     changed_record,
     classes_federation,
-    image_federation,
     numbers_federation,
     saved_run,
     softmax,
@@ -174,17 +173,6 @@ def test_a_comparison_opens_at_its_best_method(tmp_path):
     assert ct.open(both).config["method"]["name"] == "local"
     with pytest.raises(CoterieError, match="is not complete; continue it with"):
         ct.open(both, "fedavg")
-
-
-def test_images_of_bytes_stay_bytes(tmp_path):
-    federation = image_federation()
-    result = saved_run(tmp_path / "images", federation, "cnn")
-    x = federation.test.x[0]
-    opened = ct.open(tmp_path / "images").model("client-0")
-    probabilities = opened.predict(x).filter(like="probability").to_numpy()
-    np.testing.assert_allclose(probabilities, softmax(result.model("client-0")(x)), atol=1e-6)
-    with pytest.raises(CoterieError, match="images of bytes"):
-        opened.predict(x.astype(np.float32))
 
 
 def test_old_folders_say_what_they_lack(classes, tmp_path):

@@ -15,12 +15,12 @@ import numpy as np
 from coterie.data.clients import Federation, Split
 from coterie.errors import CoterieError
 from coterie.experiment.intervals import half_width_of
-from coterie.spec import nearest
 
 __all__ = ["Answers", "read_record", "route", "run_model", "stand_in"]
 
 ROWS = 1024  # rows at a time, so that memory does not grow with the table
 LEVEL = 0.9  # of intervals, unless asked otherwise
+MISSING = "(missing)"  # the level of words that stands for no value
 
 
 @dataclasses.dataclass
@@ -76,7 +76,7 @@ class Answers:
         """Return the inputs `[n, ...]` of one client's rows, and a note for each row (empty: nothing to say)."""
         if hasattr(rows, "columns"):
             if self.preparation is not None:
-                frame, note = self._completed(rows)
+                frame, note = self._completed(rows)  # what is still absent is refused by the preparation
                 x, notes = self.preparation.transform(frame, client)
                 return np.asarray(x), [_joined(note, own) for own in notes or [""] * len(frame)]
             rows = self._numbers(rows)
@@ -86,26 +86,18 @@ class Answers:
         """Return the targets of labelled rows, as models are trained on them."""
         if self.preparation is None:
             raise CoterieError("these models were trained on arrays: give the rows as a pair (x, y)")
-        name = str(self.preparation.target["name"])
-        if name not in frame.columns:
-            raise CoterieError(f"the rows have no column {name!r}, the target{nearest(name, map(str, frame.columns))}")
-        return np.asarray(self.preparation.targets(frame))
+        y = np.asarray(self.preparation.targets(frame))
+        return y.astype(np.float32 if self.about["kind"] == "regression" else np.int32)
 
     def _completed(self, frame: Any) -> tuple[Any, str]:
-        """Return the frame with columns that may be missing added as missing; refuse it if it lacks any other one."""
-        used = [column for column in self.preparation.columns if column["kind"] in ("number", "words", "date")]
-        absent = [column for column in used if column["name"] not in frame.columns]
-        needed = [str(column["name"]) for column in absent if not column.get("missing")]
-        if needed:
-            known = [str(name) for name in frame.columns]
-            names = ", ".join(f"{name!r}{nearest(name, known)}" for name in needed)
-            raise CoterieError(
-                f"the rows lack the column{'s' * (len(needed) > 1)} {names}, which the models need; add "
-                f"{'them' if len(needed) > 1 else 'it'}"
-            )
-        names = [column["name"] for column in absent]
-        note = f"column {', '.join(map(str, names))} taken as missing" if names else ""
-        return frame.assign(**{str(name): np.nan for name in names}), note
+        """Add columns that may be missing as missing; a column that never was is needed, and refused if it is absent.
+
+        A column may be missing if some of its values were in training: then the models have an input that says so.
+        """
+        absent = [c for c in self.preparation.columns if c.used and c.name not in map(str, frame.columns)]
+        names = [c.name for c in absent if c.indicator or MISSING in c.levels]
+        note = f"no column {', '.join(map(repr, names))}: taken as missing" if names else ""
+        return frame.assign(**dict.fromkeys(names, np.nan)), note
 
     def _numbers(self, frame: Any) -> np.ndarray:
         """Return the numbers of a frame for models that were trained on arrays."""
@@ -204,7 +196,7 @@ def route(answers: Answers, frame: Any, predict: Callable[[str, Any], Any], name
             return predict(names[0], frame)
         named = f"column {column!r}" if column else "column that names the client"
         raise CoterieError(f"the rows have no {named}; add it, or use .model(client).predict(rows)")
-    owner = frame[column].map(_name_of).to_numpy()
+    owner = np.array([_name_of(value) for value in frame[column]], dtype=object)
     parts = []
     for name in dict.fromkeys(owner):
         rows = np.flatnonzero(owner == name)

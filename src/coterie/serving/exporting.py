@@ -69,7 +69,7 @@ def write_model(run: TrainedRun, client: str, out: str | Path) -> TrainedRun:
     metadata = {"client": client, "method": run.config["method"]["name"]}
     durable_write(folder / MODEL_FILE, encode(by_name(variables), metadata))
     if run.answers.preparation is not None:
-        _write_json(folder / "preparation.json", run.answers.preparation.to_dict())
+        _write_json(folder / "preparation.json", run.answers.preparation.only(client).to_dict())
     if run.answers.intervals is not None:
         own = {name: entry for name, entry in run.answers.intervals["clients"].items() if name == client}
         _write_json(folder / "intervals.json", {**run.answers.intervals, "clients": own})

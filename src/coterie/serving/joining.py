@@ -23,7 +23,7 @@ from coterie.experiment.prediction import Answers
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
 from coterie.serving.exporting import write_model
-from coterie.serving.newcomers import fit_weights, labelled, losses_of
+from coterie.serving.newcomers import errors_of, fit_weights, labelled
 from coterie.serving.opening import TrainedRun, open
 from coterie.traced import changed
 
@@ -78,20 +78,20 @@ def join_trained(
         raise CoterieError(f"{len(x)} row of {name!r} is too few to train on; predict with the model of a new client")
     with precision(np.dtype(run.task.dtype).name):
         models = run.everyone()
-        losses = losses_of(run.task, models, x, y)
+        errors = errors_of(run.task, models, x, y)
         shared = run.load(-1, run.task)
         shared = mean_model(models) if shared is None else shared
         fresh = jax.device_get(run.task.init(jax.random.key(seed)))
 
         def starts(seen: np.ndarray) -> dict[str, Any]:
             """Return the models to start from, as the rows that may be seen choose them."""
-            fit = losses[:, seen]
+            fit = errors[:, seen]
             best = int(np.argmin(fit.mean(1)))
             nearest = jax.tree.map(lambda a: a[best], models)
             return {"shared": shared, "nearest": nearest, "mixture": _mixed(models, fit_weights(fit)), "fresh": fresh}
 
         chosen = tuned(run.task, starts, x, y, _sgd(run), passes=passes, patience=patience, seed=seed)
-    weights = fit_weights(losses) if chosen.start != "fresh" else np.zeros(len(run.clients))
+    weights = fit_weights(errors) if chosen.start != "fresh" else np.zeros(len(run.clients))
     joined = {
         "run": str(run.path),
         "start": chosen.start,

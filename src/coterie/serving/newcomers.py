@@ -6,9 +6,10 @@
     nearest   the model that fits these rows best: that of its place in the similarity network
     none      nothing: it has to train alone
 
-The weight of model k after n labelled rows is exp(-z_k^2 / 2), where z_k^2 = n mean(d)^2 / mean(d^2) and d are the
-differences between the row losses of model k and of the best one. Models that the rows cannot tell from the best one
-get a weight like it; the more rows, the fewer such models. It needs no temperature, and holds for any loss.
+The weight of model k after n labelled rows is exp(-z^2 / 2) with z^2 = n m^2 / (v + m^2 / n), where m and v are mean
+and variance of the differences between the errors of model k and of the best one (cross-entropy, or the absolute error
+of numbers): z is by how many standard errors it is worse. Models that the rows cannot tell from the best one get a
+weight like it; the more rows, the fewer such models. There is no temperature to choose.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,9 @@ from coterie.experiment.prediction import Answers, run_model
 if TYPE_CHECKING:
     from coterie.serving.opening import TrainedRun
 
-__all__ = ["MixtureModel", "fit_weights", "labelled", "losses_of", "model_of_newcomer"]
+__all__ = ["MixtureModel", "errors_of", "fit_weights", "labelled", "model_of_newcomer"]
 
-LIGHT = 0.01  # a model below this weight is left out
+LIGHT = 0.05  # a model below this share of the best one's weight is left out
 
 
 class MixtureModel(PersonalModel):
@@ -78,7 +79,7 @@ def model_of_newcomer(run: "TrainedRun", rows: Any, group: int | str | None, nam
             f"{label} chooses a new client's model among those of its clients: give some of its rows with the target, "
             "new_client(rows=...) or --rows"
         )
-    weights = fit_weights(losses_of(task, run.everyone(), *labelled(run.answers, rows, name)))
+    weights = fit_weights(errors_of(task, run.everyone(), *labelled(run.answers, rows, name)))
     if rule == "nearest":
         weights = np.eye(len(weights))[int(np.argmax(weights))]
     used = np.flatnonzero(weights)
@@ -112,8 +113,8 @@ def _codes(answers: Answers, y: np.ndarray) -> np.ndarray:
     return np.array([names.index(str(value)) for value in y], np.int32)
 
 
-def losses_of(task: Any, models: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the loss of every row under every model, `[K, n]`."""
+def errors_of(task: Any, models: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the error of every row under every model, `[K, n]`: its cross-entropy, or the absolute error."""
     import jax
     import jax.numpy as jnp
     from jax import lax
@@ -123,15 +124,16 @@ def losses_of(task: Any, models: Any, x: np.ndarray, y: np.ndarray) -> np.ndarra
     with precision(np.dtype(task.dtype).name):
         inputs, targets = jnp.asarray(x), jnp.asarray(y)
         of_all = jax.jit(lambda models: lax.map(lambda m: task.losses(task.apply(m, inputs)[0], targets), models))
-        return np.asarray(of_all(models), np.float64)
+        losses = np.asarray(of_all(models), np.float64)
+    return np.sqrt(2 * losses) if task.kind == "regression" else losses  # the loss is half the squared error
 
 
-def fit_weights(losses: np.ndarray) -> np.ndarray:
-    """Return the weight of each model `[K]` from its row losses `[K, n]` (see the module); they sum to one."""
-    difference = losses - losses[np.argmin(losses.mean(1))]
-    square = (difference**2).mean(1)
-    z2 = losses.shape[1] * difference.mean(1) ** 2 / np.where(square > 0, square, 1)
-    weights = np.exp(-z2 / 2)
+def fit_weights(errors: np.ndarray) -> np.ndarray:
+    """Return the weight of each model `[K]` from its errors `[K, n]` (see the module); they sum to one."""
+    difference = errors - errors[np.argmin(errors.mean(1))]
+    rows, square = errors.shape[1], difference.mean(1) ** 2
+    spread = difference.var(1) + square / rows
+    weights = np.exp(-rows * square / np.where(spread > 0, spread, 1) / 2)
     weights[weights < LIGHT * weights.max()] = 0
     return weights / weights.sum()
 
