@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from coterie.data import load
-from coterie.data.files import Csv, Npz, Parquet
+from coterie.data.files import Npz
+from coterie.data.tables.source import Csv, Parquet
 from coterie.errors import CoterieError
 
 TABLE = pd.DataFrame(

@@ -6,11 +6,12 @@ import pytest
 
 from coterie.data import load, pool
 from coterie.data.embedded import Digits
-from coterie.data.files import Csv, Npz, Parquet
+from coterie.data.files import Npz
 from coterie.data.libsvm import Libsvm
 from coterie.data.samples import Samples
 from coterie.data.studies import Rows, Study
 from coterie.data.synthetic import HierarchicalLinear, PlantedGroups
+from coterie.data.tables.source import Csv, Parquet
 
 OWNER = ["zoe", "ann", "bob"] * 20
 X, Y = np.arange(120.0).reshape(60, 2), np.arange(60) % 4

@@ -8,7 +8,7 @@ import numpy as np
 
 import coterie as ct
 from coterie.experiment.folder import RunFolder
-from coterie.experiment.intervals import interval_record, validation_residuals
+from coterie.experiment.intervals import intervals_of
 from coterie.experiment.personal_model import mean_model
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
@@ -53,9 +53,7 @@ def saved_run(folder, federation, model="mlp", method="fedavg", models=None, val
     if models is None:
         made = [jax.device_get(task.init(jax.random.key(k))) for k in range(len(federation))]
         models = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
-    intervals = None
-    if federation.kind == "regression":
-        intervals = interval_record(federation.names, validation_residuals(task, models, federation))
+    intervals = intervals_of(task, models, federation)
     scores = dict.fromkeys(("validation_score", "test_score", "test_own_score"), [validation] * len(federation))
     result = Result(
         config=job.config,

@@ -1,7 +1,7 @@
 """Data: load samples and divide them among clients.
 
-`load` names a data set and a partition, `federation` takes one pair of arrays for each client, `pool` takes arrays
-that are still to be divided. Nothing here imports JAX.
+`load` names a data set and a partition, or takes a table; `federation` takes one pair of arrays or one DataFrame for
+each client, `pool` takes arrays that are still to be divided. Nothing here imports JAX.
 """
 
 import dataclasses
@@ -9,10 +9,12 @@ import os
 from typing import Any
 
 from coterie import registry
-from coterie.data.arrays import federation, pool
+from coterie.data.arrays import federation, is_frame, pool
 from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault
 from coterie.data.samples import Samples
+from coterie.data.tables.read import looks_like_a_table
+from coterie.data.tables.source import Table, from_frames
 from coterie.errors import CoterieError
 from coterie.spec import build, nearest
 
@@ -25,7 +27,8 @@ def load(
     """Load a data set and divide it among clients.
 
     Args:
-        name: a data set by name (`coterie list datasets`), one that is already configured, or a pool of samples.
+        name: a data set by name (`coterie list datasets`), one that is already configured, or a pool of samples. Or a
+            table: a DataFrame, a file such as "visits.csv", a pattern such as "sites/*.csv", a folder, or a list.
         partition: a partition by name (`coterie list partitions`) or configured; if None, "natural" where the data
             say whose sample it is and "classes" elsewhere.
         clients: number of clients, 20 if None; for "natural" an upper limit, without which every owner is a client.
@@ -35,7 +38,17 @@ def load(
     Example:
         >>> load("digits", "classes", clients=20, classes=3).names[0]
         'client-0'
+
+        >>> load("visits.csv", target="died", client="hospital")  # doctest: +SKIP
     """
+    if is_frame(name):
+        name, options = _of_frame(name, options), {k: v for k, v in options.items() if k not in _settings(Table)}
+    elif looks_like_a_table(name) or (isinstance(name, list | tuple) and all(map(looks_like_a_table, name))):
+        options = {
+            "path": name if isinstance(name, str | os.PathLike) else [os.fspath(part) for part in name],
+            **options,
+        }
+        name = "table"
     source = registry.load("datasets", name) if isinstance(name, str) else name
     rows = registry.load("partitions", partition) if isinstance(partition, str) else partition or DataDefault
     options = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in options.items()}
@@ -44,6 +57,12 @@ def load(
     if isinstance(rows, type):
         rows = build(rows, theirs, "partition")
     return rows(samples, clients, seed)
+
+
+def _of_frame(frame: Any, options: dict[str, Any]) -> Samples:
+    """Describe a DataFrame with the settings of a table among the options."""
+    own = {key: value for key, value in options.items() if key in _settings(Table) and key != "path"}
+    return from_frames(frame, build(Table, {"path": "", **own}, "table"))
 
 
 def _settings(thing: Any) -> list[str]:

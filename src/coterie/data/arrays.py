@@ -1,5 +1,6 @@
-"""Data that are already in memory: one pool of arrays, or one pair of arrays for each client."""
+"""Data that are already in memory: one pool of arrays, or one pair of arrays or one DataFrame for each client."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ from coterie.data.partition import Natural
 from coterie.data.samples import Samples, encode, inputs, numbers
 from coterie.errors import CoterieError
 
-__all__ = ["federation", "pool"]
+__all__ = ["federation", "is_frame", "pool"]
 
 Pair = tuple[Any, Any]
+TARGET = "target"  # what the targets of pairs (frame, y) are called
 
 
 def federation(
@@ -25,8 +27,13 @@ def federation(
     kind: Kind | None = None,
     seed: int = 0,
     groups: Sequence[int] | np.ndarray | None = None,
+    target: str | None = None,
+    **table: Any,
 ) -> Federation:
-    """Make a federation from one `(x, y)` pair per client.
+    """Make a federation from one `(x, y)` pair, or one DataFrame, per client.
+
+    DataFrames, with the target among their columns or as pairs `(frame, y)`, are joined by the names of their columns
+    and prepared as tables are: words, dates and missing values are welcome.
 
     Args:
         pairs: the clients' samples, in order or by name. Inputs of all clients have the same shape.
@@ -39,6 +46,8 @@ def federation(
             numbered in sorted order).
         seed: of the random splits.
         groups: the known group of each client.
+        target: of DataFrames, the column that is predicted.
+        **table: of DataFrames, settings of a table, such as `missing`, `standardise`, `drop`.
     """
     if isinstance(pairs, Mapping):
         if names is not None:
@@ -57,6 +66,15 @@ def federation(
     for name, group in zip(names, () if groups is None else np.asarray(groups, dtype=object).tolist(), strict=False):
         if group is None or group == "" or group != group:  # NaN is not itself
             raise CoterieError(f"groups has none for client {name!r}; give every client one")
+    division = Natural(validation=validation, test=test_fraction, at_least=1)
+    if any(is_frame(pair) or _has_frame(pair) for pair in pairs):
+        tests = {} if test is None else dict(_matching(test, names))
+        settings = {"target": target, "kind": kind or "auto", **table}
+        samples = _of_frames(dict(zip(names, pairs, strict=True)), tests, groups, settings)
+        return division(samples, None, seed)
+    if target is not None or table:
+        key = "target" if target is not None else next(iter(table))
+        raise CoterieError(f"{key} belongs to tables: give every client a DataFrame, or leave it out")
     own = [_pair(pair, name, "") for name, pair in zip(names, pairs, strict=True)]
     tests = None if test is None else [_pair(pair, name, "test ") for name, pair in _matching(test, names)]
     _same_shapes(names, own, tests or [])
@@ -75,7 +93,48 @@ def federation(
         group=None if groups is None else dict(zip(names, np.asarray(groups).tolist(), strict=True)),
         kind=kind,
     )
-    return Natural(validation=validation, test=test_fraction, at_least=1)(samples, None, seed)
+    return division(samples, None, seed)
+
+
+def is_frame(value: Any) -> bool:
+    """Whether something is a pandas DataFrame; pandas is not imported to find out."""
+    return hasattr(value, "columns") and hasattr(value, "iloc")
+
+
+def _has_frame(pair: Any) -> bool:
+    return isinstance(pair, tuple | list) and len(pair) == 2 and is_frame(pair[0])
+
+
+def _of_frames(frames: dict[str, Any], tests: dict[str, Any], groups: Any, settings: dict[str, Any]) -> Samples:
+    """Join the DataFrames of all clients by the names of their columns; test rows are marked as such."""
+    from coterie.data.tables.source import Table, from_frames
+    from coterie.spec import build
+
+    strange = [name for name, pair in frames.items() if not (is_frame(pair) or _has_frame(pair))]
+    if strange:
+        raise CoterieError(f"client {strange[0]!r} brings arrays where others bring DataFrames; give one kind for all")
+    if settings["target"] is None and any(map(is_frame, frames.values())):
+        raise CoterieError("target is missing: name the column of the DataFrames that is predicted")
+    settings["target"] = settings["target"] or TARGET
+    joined = {name: _with_target(pair, settings["target"], name) for name, pair in frames.items()}
+    extra = {name: _with_target(pair, settings["target"], name) for name, pair in tests.items()}
+    samples = from_frames(joined, build(Table, {"path": "", **settings}, "federation"), extra)
+    known = (
+        None if groups is None else dict(zip(joined, np.unique(groups, return_inverse=True)[1].tolist(), strict=True))
+    )
+    return dataclasses.replace(samples, group=known)
+
+
+def _with_target(pair: Any, target: str, name: str) -> Any:
+    """Return a client's DataFrame with its targets as a column."""
+    if is_frame(pair):
+        return pair
+    frame, y = pair
+    if target in frame.columns:
+        raise CoterieError(f"the inputs of client {name!r} have a column {target!r}; name the targets with target=")
+    if len(y) != len(frame):
+        raise CoterieError(f"client {name!r} has {len(frame)} inputs but {len(y)} targets; they must match")
+    return frame.assign(**{target: np.asarray(y)})
 
 
 def pool(
@@ -102,10 +161,10 @@ def pool(
     if kind == "next-character":
         arrays = [np.asarray(a).astype(np.int32) for a in ([x] if test is None else [x, test[0]])]
         everything = everything.astype(np.int32)
-        classes = 1 + max(int(a.max(initial=0)) for a in [*arrays, everything])
+        classes, names = 1 + max(int(a.max(initial=0)) for a in [*arrays, everything]), ()
     else:
         arrays = [inputs(a, "inputs") for a in ([x] if test is None else [x, test[0]])]
-        everything, classes = _targets(everything, kind)
+        everything, classes, names = _targets(everything, kind)
     first = everything[: len(targets)]
     return Samples(
         x=arrays[0],
@@ -119,23 +178,25 @@ def pool(
         coarse=None if coarse is None else np.asarray(coarse),
         group=group,
         about=about,
+        class_names=names,
     )
 
 
-def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, int]:
+def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, int, tuple[str, ...]]:
+    """Return targets as the program reads them, the number of classes or outputs, and the names of classes."""
     if kind == "regression":
         values = numbers(y, "targets")
-        return values, int(np.prod(values.shape[1:], dtype=np.int64))
+        return values, int(np.prod(values.shape[1:], dtype=np.int64)), ()
     if y.ndim != 1:
         raise CoterieError(f"targets must have one label per sample, not shape {y.shape[1:]}")
     if y.dtype.kind in "iub":
-        return y.astype(np.int32), int(y.max(initial=0)) + 1
+        return y.astype(np.int32), int(y.max(initial=0)) + 1, ()
     if y.dtype.kind == "f":
         if np.any(y != np.floor(y)):
             raise CoterieError("targets must be whole numbers or words for classification")
-        return y.astype(np.int32), int(y.max(initial=0)) + 1
+        return y.astype(np.int32), int(y.max(initial=0)) + 1, ()
     codes, words = encode(y.astype(str))
-    return codes, len(words)
+    return codes, len(words), tuple(map(str, words))
 
 
 def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:

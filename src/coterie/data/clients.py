@@ -33,6 +33,7 @@ class Clients(NamedTuple):
     test: Split
     labels: Any  # [C, classes] true where the client has the label in its training data; [C, 0] for regression
     groups: Any  # [C, G] true for the client's known group; G = 1 and true for everyone where none are known
+    unit: Any = None  # [C] scores are of targets times this: the deviation of standardised targets; None where it is 1
 
     @property
     def cluster(self) -> tuple[Any, int]:
@@ -88,6 +89,34 @@ class Federation:
         """The shape of one input."""
         return tuple(self.train.x.shape[2:])
 
+    def __repr__(self) -> str:
+        sizes = {part: int(np.sum(getattr(self, part).count)) for part in ("train", "validation", "test")}
+        rows = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
+        some = ", ".join(self.names[:4]) + (", ..." if len(self) > 4 else "")
+        what = f"{self.kind}" + (f" of {self.classes} classes" if self.kind == "classification" else "")
+        names = ", ".join(self.class_names[:6]) + (", ..." if len(self.class_names) > 6 else "")
+        inputs = " x ".join(map(str, self.sample_shape)) or "1"
+        return (
+            f"Federation of {len(self):,} clients ({some}): {rows} samples\n"
+            f"  {what}{f' ({names})' if names else ''}, inputs {inputs}"
+            f"{f'{chr(10)}  {self.about}' if self.about else ''}"
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        head, *more = (escape(line) for line in repr(self).splitlines())
+        rows = zip(
+            self.names, *(np.asarray(getattr(self, p).count) for p in ("train", "validation", "test")), strict=True
+        )
+        shown = "".join(
+            f"<tr><td>{escape(name)}</td>{''.join(f'<td>{int(size):,}</td>' for size in sizes)}</tr>"
+            for name, *sizes in list(rows)[:10]
+        )
+        titles = "<tr><th>client</th><th>train</th><th>validation</th><th>test</th></tr>"
+        rest = f"<p>and {len(self) - 10:,} more clients</p>" if len(self) > 10 else ""
+        return f"<p><b>{head}</b><br>{'<br>'.join(more)}</p><table>{titles}{shown}</table>{rest}"
+
     def label_counts(self) -> np.ndarray:
         """Count the training labels: `[K, classes]` (for regression and text, `[K, 0]`)."""
         if self.kind != "classification":
@@ -97,7 +126,8 @@ class Federation:
 
     def arrays(self) -> Clients:
         """Return the input of the compiled program, as NumPy arrays."""
-        return Clients(self.train, self.validation, self.test, self.label_counts() > 0, self.membership())
+        unit = None if self.target_std == 1 else np.full(len(self), self.target_std)
+        return Clients(self.train, self.validation, self.test, self.label_counts() > 0, self.membership(), unit)
 
     def membership(self) -> np.ndarray:
         """Return which client is in which known group, `[K, G]`; without known groups all are in the same one."""

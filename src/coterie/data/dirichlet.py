@@ -120,6 +120,7 @@ class InputClusters(Dirichlet):
             groups=group,
             mean=(0.0,),
             std=(1.0,),
+            preparation=None,  # it would not know of the shift
         )
 
 

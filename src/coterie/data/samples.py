@@ -32,6 +32,8 @@ class Samples:
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
         about: what the data are, in a few words without a full stop.
         class_names: what the classes are called, in the order of their numbers; empty where nothing is known.
+        table: the table that `x` numbers the rows of (`data.tables.table`): it is encoded once the training rows are
+            known. None for arrays.
     """
 
     x: np.ndarray
@@ -49,6 +51,7 @@ class Samples:
     std: tuple[float, ...] = (1.0,)
     about: str = ""
     class_names: tuple[str, ...] = ()
+    table: Any = None
 
     def __post_init__(self) -> None:
         size = len(self.x)

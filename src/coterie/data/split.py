@@ -94,11 +94,14 @@ class Splits:
             parts = self._parts(pool, np.asarray(own, np.int64), given, validated, rng, name)
             for rows_of, part in zip((train, validation, test), parts, strict=True):
                 rows_of.append(part)
-        test_pool = (pool.x, pool.y) if tests is None or pool.test is None else pool.test
+        x, y, fields = pool.x, pool.y, {}
+        if pool.table is not None:  # its statistics are those of the training rows, which are known only now
+            x, y, fields = pool.table.encode(pool.y, names, (train, validation, test))
+        test_pool = (x, y) if tests is None or pool.test is None else pool.test
         return Federation(
             names=names,
-            train=_gathered(pool.x, pool.y, train),
-            validation=_gathered(pool.x, pool.y, validation),
+            train=_gathered(x, y, train),
+            validation=_gathered(x, y, validation),
             test=_gathered(*test_pool, test),
             kind=pool.kind,
             classes=pool.classes,
@@ -107,6 +110,7 @@ class Splits:
             std=pool.std,
             about="; ".join(part for part in (pool.about, how) if part),
             class_names=pool.class_names,
+            **fields,
         )
 
     def _parts(

@@ -2,6 +2,7 @@
 
     config.toml       resolved and complete: `coterie run config.toml` repeats the run
     clients.json      names, sizes and labels of the clients, and a fingerprint of their data
+    preparation.json  how rows of a table become inputs, where the data are a table
     metrics.jsonl     one line per evaluation, every metric of every client; no times, so that runs can be compared
     timing.jsonl      one line per evaluation: seconds so far, and how many of them inside the compiled program
     network.npz       the graph, where it was made from the clients' data
@@ -32,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation
+from coterie.data.tables.preparation import Preparation
 from coterie.errors import CoterieError
 from coterie.peers.ledger import Ledger
 from coterie.storage.durable import cut_lines, durable_write, storage_errors, sync_folder
@@ -90,6 +92,9 @@ class RunFolder:
         if not self.exists():
             about = about_clients(federation) | {"digest": fingerprint(federation)}
             durable_write(self.path / "clients.json", json.dumps(about).encode())
+            if federation.preparation is not None:
+                record = json.dumps(federation.preparation.to_dict(), ensure_ascii=False)
+                durable_write(self.path / "preparation.json", record.encode(errors="replace"))
             durable_write(self.path / "config.toml", dump_toml(config).encode())
 
     def exists(self) -> bool:
@@ -99,6 +104,7 @@ class RunFolder:
     def _is_half_made(self) -> bool:
         """Whether it only has what a run leaves that was killed while it made its folder."""
         early = {*FOLDERS, "lock", "clients.json", "clients.json.tmp", "config.toml.tmp"}
+        early |= {"preparation.json", "preparation.json.tmp"}
         return self.path.is_dir() and all(file.name in early for file in self.path.iterdir())
 
     def network(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -177,6 +183,12 @@ class RunFolder:
     def clients(self) -> dict[str, Any]:
         """Return names, sizes and labels of the clients."""
         return self._json("clients.json")
+
+    def preparation(self) -> Preparation | None:
+        """Return how rows of a table become inputs; None where the data were no table."""
+        if not (self.path / "preparation.json").exists():
+            return None
+        return Preparation.from_dict(self._json("preparation.json"))
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a complete run."""
@@ -261,9 +273,9 @@ def about_clients(federation: Federation) -> dict[str, Any]:
         "sample_shape": list(federation.sample_shape),
         "mean": [float(value) for value in federation.mean],
         "std": [float(value) for value in federation.std],
-        "target_mean": float(federation.target_mean),
-        "target_std": float(federation.target_std),
-        "dtype": str(federation.train.x.dtype),
+        "target_mean": federation.target_mean,
+        "target_std": federation.target_std,
+        "dtype": np.dtype(federation.train.x.dtype).name,
     }
 
 
@@ -271,6 +283,9 @@ def fingerprint(federation: Federation) -> str:
     """Return a digest of all clients' names and data, so that a run is not continued with other data."""
     scale = [float(value) for value in (*federation.mean, *federation.std)]
     digest = hashlib.sha256(repr((federation.names, federation.kind, federation.classes, scale)).encode())
+    if federation.preparation is not None:
+        unit = (federation.class_names, federation.target_mean, federation.target_std, federation.preparation.features)
+        digest.update(repr(unit).encode())
     for array in (*federation.train, *federation.validation, *federation.test):
         ordered = np.ascontiguousarray(array)
         digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())

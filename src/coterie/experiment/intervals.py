@@ -16,7 +16,15 @@ import numpy as np
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 
-__all__ = ["LEVELS", "OWN_ROWS", "half_width", "half_width_of", "interval_record", "validation_residuals"]
+__all__ = [
+    "LEVELS",
+    "OWN_ROWS",
+    "half_width",
+    "half_width_of",
+    "interval_record",
+    "intervals_of",
+    "validation_residuals",
+]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 OWN_ROWS = 20  # validation rows from which a client's own residuals are used
@@ -51,6 +59,13 @@ def half_width_of(record: Mapping[str, Any], client: str | None, level: float) -
     if own is not None and own["rows"] >= OWN_ROWS and None not in own["half_widths"][place]:
         return own["half_widths"][place], True
     return record["pooled"]["half_widths"][place], False
+
+
+def intervals_of(task: Any, models: Any, federation: Federation) -> dict[str, Any] | None:
+    """Return the half-widths of a regression's models `[K, ...]`; None for classes, or without validation rows."""
+    if federation.kind != "regression" or not np.any(federation.validation.count):
+        return None
+    return interval_record(federation.names, validation_residuals(task, models, federation))
 
 
 def validation_residuals(task: Any, models: Any, federation: Federation) -> list[np.ndarray]:

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from coterie.data.clients import Federation
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
 from coterie.experiment.engine import Engine, Rounds, Training
 from coterie.experiment.folder import RunFolder
-from coterie.experiment.intervals import interval_record, validation_residuals
+from coterie.experiment.intervals import intervals_of
 from coterie.experiment.job import Job
-from coterie.experiment.personal_model import mean_model
+from coterie.experiment.personal_model import shared_model
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
 from coterie.experiment.snapshot import Record, Snapshot
@@ -87,7 +88,8 @@ class Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            self._record(0, _with_cost_of_graph(opening, self.job), self.job.graph)
+            opening = _with_cost_of_inputs(_with_cost_of_graph(opening, self.job), self.job.federation)
+            self._record(0, opening, self.job.graph)
         while not self._ended():
             count = min(every - self.round % every, settings.rounds - self.round)
             count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
@@ -251,30 +253,19 @@ class Loop:
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,
             variables=models,
-            answers=Answers.of(job.federation, job.config, self._intervals(models)),
+            answers=Answers.of(job.federation, job.config, intervals_of(self.training.task, models, job.federation)),
         )
         if self.folder is not None:
             for file, data in result.model_files():
                 self.folder.save_model(file, data)
             if job.method.newcomer == "shared":
-                self.folder.save_model(SHARED_MODEL, result.encode_shared(self._shared(models)))
+                shared = shared_model(job.method, self.training.task, self.training.inner(self.state), models)
+                self.folder.save_model(SHARED_MODEL, result.encode_shared(shared))
             if result.answers.intervals is not None:
                 self.folder.save_record("intervals.json", result.answers.intervals)
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result
-
-    def _intervals(self, models: Any) -> dict[str, Any] | None:
-        """Return how far predictions of a regression may be off, from the validation rows."""
-        if self.job.task.kind != "regression" or not self.validated.any():
-            return None
-        residuals = validation_residuals(self.training.task, models, self.job.federation)
-        return interval_record(self.job.federation.names, residuals)
-
-    def _shared(self, models: Any) -> Any:
-        """Return the model that a client gets which took no part: the mean of the clients' copies of it."""
-        common = self.job.method.common(self.training.task, self.training.inner(self.state))
-        return mean_model(models if common is None else jax.device_get(common))
 
 
 def _with_stage(block: Rounds, announced: Traffic) -> Rounds:
@@ -285,6 +276,16 @@ def _with_stage(block: Rounds, announced: Traffic) -> Rounds:
 def _with_cost_of_graph(opening: Rounds, job: Job) -> Rounds:
     """Charge what it cost to make the graph, where it was made from the clients' data, to the start."""
     return opening if job.measured_graph is None else _with_hub(opening, job.measured_graph.sent)
+
+
+def _with_cost_of_inputs(opening: Rounds, federation: Federation) -> Rounds:
+    """Charge the statistics that clients share to prepare the inputs of a table to the start."""
+    if federation.preparation is None:
+        return opening
+    sent = federation.preparation.sent_bytes
+    up, down = np.array([sent[name] for name in federation.names]).T
+    once = np.ones_like(up)
+    return _with_hub(opening, HubTraffic(once, up, once, down))
 
 
 def _with_hub(block: Rounds, sent: HubTraffic) -> Rounds:

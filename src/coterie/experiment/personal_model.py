@@ -9,7 +9,7 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.experiment.prediction import Answers, run_model
 
-__all__ = ["PersonalModel", "by_name", "mean_model", "read_model"]
+__all__ = ["PersonalModel", "by_name", "mean_model", "read_model", "shared_model"]
 
 
 class PersonalModel:
@@ -61,6 +61,21 @@ def read_model(path: Path, task: Any, place: int = 0, of: int = 0) -> Any:
         arrays = load(path, by_name(expected))
         leaves = [np.asarray(arrays[name][place] if of else arrays[name]) for name in by_name(like)]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def shared_model(method: Any, task: Any, state: Any, models: Any) -> Any:
+    """Return the model of a client that took no part: the mean of the clients' copies of the shared model.
+
+    Args:
+        method: how the clients cooperated.
+        task: what they learned.
+        state: the method's state after the last round.
+        models: the personal models that are kept, `[K, ...]`.
+    """
+    import jax
+
+    common = method.common(task, state)
+    return mean_model(models if common is None else jax.device_get(common))
 
 
 def mean_model(models: Any) -> Any:

@@ -26,8 +26,11 @@ class Metrics(NamedTuple):
     own_score: jax.Array  # the score when only the client's own labels compete (equal to `score` elsewhere)
 
 
-def client_metrics(task: Task, variables: Variables, data: Split, labels: jax.Array) -> Metrics:
-    """Return one client's mean loss and scores on one of its splits; zeros where the split is empty."""
+def client_metrics(task: Task, variables: Variables, data: Split, labels: jax.Array, unit: Any = None) -> Metrics:
+    """Return one client's mean loss and scores on one of its splits; zeros where the split is empty.
+
+    Scores are of outputs and targets times `unit`: a regression on standardised targets is scored in their own unit.
+    """
     n = data.x.shape[0]
     size = min(BATCH, n)
     batches = -(-n // size)
@@ -37,7 +40,7 @@ def client_metrics(task: Task, variables: Variables, data: Split, labels: jax.Ar
         place = b * size + jnp.arange(size)
         inside = jnp.minimum(place, n - 1)  # the last batch may be short; what is repeated is masked
         output, _ = task.apply(variables, data.x[inside])
-        values = _per_sample(task, output, data.y[inside], labels)
+        values = _per_sample(task, output, data.y[inside], labels, unit)
         sums = (jnp.where(place < data.count, value, 0).sum() for value in values)
         if outputs is not None:
             outputs = lax.dynamic_update_slice_in_dim(outputs, output, b * size, 0)
@@ -49,16 +52,23 @@ def client_metrics(task: Task, variables: Variables, data: Split, labels: jax.Ar
     if task.score.whole is None:
         return Metrics(means.loss, *map(task.score.finish, means[1:]))
     mask = jnp.arange(n) < data.count
-    whole = [task.score.whole(head, data.y, mask) for head in _heads(task, outputs[:n], labels)]
+    y = _in_unit(data.y, unit)
+    whole = [task.score.whole(_in_unit(head, unit), y, mask) for head in _heads(task, outputs[:n], labels)]
     return Metrics(means.loss, *(jnp.where(mask.any(), value, 0) for value in whole))
 
 
-def _per_sample(task: Task, output: jax.Array, y: jax.Array, labels: jax.Array) -> Metrics:
+def _in_unit(values: jax.Array, unit: Any) -> jax.Array:
+    """Return outputs or targets in the target's own unit, but for its mean, which differences do not have."""
+    return values if unit is None else values * unit.astype(values.dtype)
+
+
+def _per_sample(task: Task, output: jax.Array, y: jax.Array, labels: jax.Array, unit: Any) -> Metrics:
     """Return the loss and the scores of every sample `[B]`; zeros for a score of all samples at once."""
     losses, each = task.losses(output, y), task.score.each
     if each is None:
         return Metrics(losses, *[jnp.zeros_like(losses)] * 2)
-    return Metrics(losses, *(each(head, y) for head in _heads(task, output, labels)))
+    y = _in_unit(y, unit)
+    return Metrics(losses, *(each(_in_unit(head, unit), y) for head in _heads(task, output, labels)))
 
 
 def _heads(task: Task, output: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,8 +85,9 @@ def _no_outputs(task: Task, variables: Variables, x: jax.Array, count: int) -> j
 def evaluate(task: Task, peers: Any, models: Variables, clients: Clients) -> dict[str, Metrics]:
     """Return every client's metrics on its validation and its test split."""
 
-    def one(variables: Variables, split: Split, labels: jax.Array) -> Metrics:
-        return client_metrics(task, variables, split, labels)
+    def one(variables: Variables, split: Split, labels: jax.Array, *unit: jax.Array) -> Metrics:
+        return client_metrics(task, variables, split, labels, *unit)
 
     splits = {"validation": clients.validation, "test": clients.test}
-    return {name: peers.each(one, models, split, clients.labels) for name, split in splits.items()}
+    unit = () if clients.unit is None else (clients.unit,)
+    return {name: peers.each(one, models, split, clients.labels, *unit) for name, split in splits.items()}

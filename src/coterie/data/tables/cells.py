@@ -1,0 +1,180 @@
+"""Cells as text: which are empty, which are numbers (with which decimal sign), which are dates.
+
+Everything works on the distinct words of a column, so that a long column costs little.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "EMPTY",
+    "Cells",
+    "Numbers",
+    "cells_of",
+    "is_canonical",
+    "is_empty",
+    "read_dates",
+    "read_numbers",
+    "stored_numbers",
+]
+
+EMPTY = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "#N/A", "<NA>", "NaT"})
+NO_NUMBER = EMPTY | {"None", "none", "-", "--", ".", "?"}  # what people write where a number is missing
+
+_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+|),\d+([eE][+-]?\d+)?")  # 1,5 and 1.234,5
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234 and 1,234.5
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
+_CODE = re.compile(r"[+-]?0\d")  # 007 is a code, not a number
+_ODD = re.compile(
+    r"_|[xXdDlL]$|[xX][0-9a-fA-F]|rue$|alse$|RUE$|ALSE$"
+)  # what Python may take for a number and people do not
+
+_DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d %b %Y", "%d-%b-%Y", "%d%b%Y",
+         "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")  # fmt: skip
+_TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
+_MAYBE_DATE = re.compile(r"\d.*[-/.: ]?.*\d|\d+\s?[A-Za-z]{3}")
+ISO = "ISO8601"
+
+
+class Cells(NamedTuple):
+    """A column of text: its distinct words and which of them each row has `[N]`."""
+
+    words: np.ndarray
+    code: np.ndarray
+
+    @property
+    def text(self) -> np.ndarray:
+        """The words row by row `[N]`."""
+        return self.words[self.code]
+
+    def row(self, chosen: np.ndarray) -> int:
+        """Return the first row, counted from 1, whose word is one of those where `chosen` is true."""
+        return int(np.argmax(chosen[self.code])) + 1
+
+
+class Numbers(NamedTuple):
+    """Distinct words read as numbers: the values (NaN where there is none) and which words are no number at all."""
+
+    values: np.ndarray
+    stray: np.ndarray
+    decimal: str
+    ambiguous: bool
+
+
+def cells_of(column: Any) -> Cells:
+    """Return a column of any type as text, exactly as written; missing values are the empty word.
+
+    Whole numbers in a column of floats, which pandas makes of a column with gaps, are written without ".0".
+    """
+    import pandas as pd
+
+    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if values.dtype.kind == "f":
+        whole = bool(np.all(np.isnan(values) | (np.isfinite(values) & (values == np.floor(values)))))
+        code, distinct = pd.factorize(values, use_na_sentinel=True)
+        words = [str(int(v)) if whole else repr(float(v)) for v in distinct.tolist()]
+    else:
+        code, distinct = pd.factorize(column, use_na_sentinel=True)
+        words = [str(v) for v in distinct.tolist()]
+    if np.any(code < 0):
+        code, words = np.where(code < 0, len(words), code), [*words, ""]
+    distinct, merged = np.unique(np.array(words, dtype=object), return_inverse=True)
+    return Cells(distinct, merged.reshape(-1)[code])
+
+
+def stored_numbers(series: Any) -> np.ndarray | None:
+    """Return the values of a column that is stored as numbers, else None."""
+    from pandas.api import types
+
+    if types.is_bool_dtype(series) or types.is_numeric_dtype(series):
+        if types.is_complex_dtype(series):
+            return None
+        return series.to_numpy(np.float64, na_value=np.nan)
+    if types.is_timedelta64_dtype(series):
+        return series.dt.total_seconds().to_numpy(np.float64)
+    return None
+
+
+def is_canonical(word: str) -> bool:
+    """Whether a word is a whole number in its usual form: 7 or 7.0, but not 07."""
+    return _WHOLE.fullmatch(word) is not None
+
+
+def is_empty(words: Sequence[str] | np.ndarray, no_value: frozenset[str] = frozenset()) -> np.ndarray:
+    """Say which words mean that there is no value."""
+    return np.array([word.strip() in EMPTY or word in no_value for word in words], bool)
+
+
+def read_numbers(words: Sequence[str], decimal: str | None = None, no_value: frozenset[str] = frozenset()) -> Numbers:
+    """Read distinct words as numbers.
+
+    Args:
+        words: the words of a column.
+        decimal: "." or ","; if None it is found: a comma, if some word has one that cannot separate thousands.
+        no_value: words that mean "no value", besides the usual ones.
+    """
+    import pandas as pd
+
+    words = [word.strip() for word in words]
+    text = np.array(words, dtype=object)
+    values = pd.to_numeric(pd.Series(text, dtype=object), errors="coerce").to_numpy(np.float64, copy=True)
+    other = np.array([_CODE.match(word) is not None or _ODD.search(word) is not None for word in words], bool)
+    values[other] = np.nan
+    empty = np.array([word in NO_NUMBER or word in no_value for word in words], bool)
+    values[empty] = np.nan
+    comma, thousands = np.zeros((2, len(words)), bool)
+    for i in np.flatnonzero(np.isnan(values) & ~empty):
+        if "," in words[i]:
+            comma[i], thousands[i] = _COMMA.fullmatch(words[i]) is not None, _THOUSANDS.fullmatch(words[i]) is not None
+    found = decimal or ("," if np.any(comma & ~thousands) else ".")
+    for i in np.flatnonzero(comma if found == "," else thousands):
+        plain = words[i].replace(".", "").replace(",", ".") if found == "," else words[i].replace(",", "")
+        values[i] = float(plain)
+    ambiguous = decimal is None and found == "." and bool(thousands.any())
+    return Numbers(values, np.isnan(values) & ~empty, found, ambiguous)
+
+
+def read_dates(words: Sequence[str], wanted: str = "") -> tuple[np.ndarray, str, str]:
+    """Read distinct words as dates: nanosecond times (NaT where there is none), the format, and another that fits, too.
+
+    Without `wanted`, the format that reads most of them is taken, and none if it reads fewer than nine in ten.
+    """
+    import pandas as pd
+
+    series = pd.Series(list(words), dtype=object)
+    nothing = np.full(len(series), np.datetime64("NaT", "ns"))
+    given = ~is_empty(series)
+    if not wanted:
+        sample = series[given].head(100)
+        likely = [word for word in sample if _MAYBE_DATE.search(word) and not _PLAIN.fullmatch(word)]
+        if not len(sample) or len(likely) < 0.9 * len(sample):
+            return nothing, "", ""
+    formats = [wanted] if wanted else [ISO, *(day + time for time in _TIMES for day in _DAYS)]
+    best, name, rival, most = nothing, "", "", 0
+    sample = series[given]
+    for form in formats:
+        head = _parse(sample.head(100), form)
+        if not wanted and np.isnat(head).mean() > 0.1:
+            continue
+        values = nothing.copy()
+        values[given] = _parse(sample, form)
+        count = int((~np.isnat(values)).sum())
+        if count > most:
+            best, name, rival, most = values, form, "", count
+        elif count == most and not np.array_equal(values[given], best[given], equal_nan=True):
+            rival = rival or form
+    if not wanted and most < 0.9 * given.sum():
+        return nothing, "", ""
+    return best, name, rival
+
+
+def _parse(series: Any, form: str) -> np.ndarray:
+    """Read text in one format; what does not fit is NaT. Times with an offset become UTC."""
+    import pandas as pd
+
+    times = pd.to_datetime(series, format=form, errors="coerce", utc=True)
+    return times.dt.tz_localize(None).to_numpy().astype("datetime64[ns]")
