@@ -9,6 +9,9 @@ from coterie.experiment.run import resume as resume
 from coterie.experiment.run import run as run
 from coterie.graphs.graph import Graph as Graph
 from coterie.pages import report as report
+from coterie.serving.exporting import export as export
+from coterie.serving.joining import join_trained as join_trained
+from coterie.serving.opening import open as open
 from coterie.testing.contract import check_method as check_method
 
 from . import methods as methods

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coterie.cli import catalogue, graphs, papers, training
+from coterie.cli import catalogue, graphs, papers, serving, training
 from coterie.errors import CoterieError, CoterieWarning
 
 __all__ = ["app", "main"]
@@ -69,6 +69,9 @@ app.command()(training.run)
 app.command()(training.compare)
 app.command()(training.resume)
 app.command()(training.report)
+app.command()(serving.predict)
+app.command()(serving.export)
+app.command("join-trained")(serving.join_trained)
 app.add_typer(papers.papers)
 app.command()(graphs.graph)
 app.command("list")(catalogue.list_names)

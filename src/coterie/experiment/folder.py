@@ -10,7 +10,8 @@
     graph/            weights over the slots at each evaluation (where the method has any)
     ledger/           messages and bytes per edge and round
     checkpoints/      the last two
-    models/           one safetensors file per client
+    models/           one safetensors file per client, and `shared.safetensors` where a newcomer gets a shared model
+    intervals.json    of a regression: how far predictions may be off (validation rows)
     summary.json      written last: the run is complete
     lock              locked by the process that runs (the system releases it when that process dies)
 
@@ -129,6 +130,10 @@ class RunFolder:
     def save_scores(self, arrays: dict[str, np.ndarray]) -> None:
         """Write all scores of the kept models."""
         self._write(self.path / "scores.npz", _npz_bytes(arrays))
+
+    def save_record(self, file: str, record: dict[str, Any]) -> None:
+        """Write a JSON file at the end of a run."""
+        self._write(self.path / file, json.dumps(record).encode())
 
     def _write(self, path: Path, data: bytes, mode: str = "wb") -> None:
         with storage_errors(self.path), open(path, mode, buffering=0) as stream:

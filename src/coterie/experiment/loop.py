@@ -14,8 +14,11 @@ from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
 from coterie.experiment.engine import Engine, Rounds, Training
 from coterie.experiment.folder import RunFolder
+from coterie.experiment.intervals import intervals_of
 from coterie.experiment.job import Job
-from coterie.experiment.result import Result
+from coterie.experiment.personal_model import shared_model
+from coterie.experiment.prediction import Answers
+from coterie.experiment.result import SHARED_MODEL, Result
 from coterie.experiment.scoring import score_models
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
@@ -258,11 +261,17 @@ class Loop:
             task=self.training.task,
             variables=models,
             scored=scored,
+            answers=Answers.of(job.federation, job.config, intervals_of(self.training.task, models, job.federation)),
         )
         if self.folder is not None:
             self.folder.save_scores(scored.arrays())
             for file, data in result.model_files():
                 self.folder.save_model(file, data)
+            if job.method.newcomer == "shared":
+                shared = shared_model(job.method, self.training.task, self.training.inner(self.state), models)
+                self.folder.save_model(SHARED_MODEL, result.encode_shared(shared))
+            if result.answers.intervals is not None:
+                self.folder.save_record("intervals.json", result.answers.intervals)
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result

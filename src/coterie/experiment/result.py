@@ -11,16 +11,18 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.experiment import cooperation
 from coterie.experiment.folder import RunFolder, model_file
-from coterie.experiment.personal import PersonalModel, by_name, read_model
+from coterie.experiment.personal_model import PersonalModel, by_name, read_model
+from coterie.experiment.prediction import Answers, route
 from coterie.experiment.scores import Scores
 from coterie.learning.score import Score, score_named
 from coterie.peers.ledger import Ledger
 from coterie.spec import nearest
 from coterie.storage.durable import durable_write, storage_errors
 
-__all__ = ["PersonalModel", "Result", "worst"]
+__all__ = ["SHARED_MODEL", "Result", "worst"]
 
 ALL_MODELS = "all-clients.safetensors"
+SHARED_MODEL = "shared.safetensors"  # what a client gets that took no part, where the method has a model for everybody
 MODEL_FILES = 2000  # clients up to which every model gets a file of its own
 # Roles by method, for folders that were written before summary.json had the role.
 EARLIER_ROLES = {"local": "alone", "local-exact": "alone", "pooled": "pooled", "pooled-exact": "pooled"}
@@ -45,6 +47,7 @@ class Result:
         task: what each client learned; None if the result was read from a folder and no model has been loaded.
         variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
         scored: every score of the kept models; None where they are only in the folder, or in a run of version 0.1.
+        answers: how rows become inputs and outputs predictions (`Answers`); read from the folder when it is needed.
     """
 
     config: dict[str, Any]
@@ -61,6 +64,7 @@ class Result:
     task: Any = None
     variables: Any = None
     scored: Scores | None = None
+    answers: Any = None
 
     def __repr__(self) -> str:
         from coterie.experiment.describe import line
@@ -164,10 +168,27 @@ class Result:
             return self.names.index(str(client))
         raise CoterieError(f"there is no client {client!r}{nearest(str(client), self.names)}")
 
-    def model(self, client: str | int) -> "PersonalModel":
+    def model(self, client: str | int) -> PersonalModel:
         """Return a client's personal model: a function of a batch of inputs (`.module` is the Equinox module)."""
-        variables = self._variables(self.index(client))
-        return PersonalModel(self.task, variables)
+        place = self.index(client)
+        variables = self._variables(place)  # first: it may build the task
+        return PersonalModel(self.task, variables, self._answers, self.names[place])
+
+    def predict(self, rows: Any, level: float = 0.9) -> Any:
+        """Predict each row of a table with the model of its client, named in the client column.
+
+        Returns:
+            A DataFrame in the order of the rows: client, prediction, a probability for each class (or, for numbers, low
+            and high: an interval that covers the share `level`), and a note on what was missing or unknown in the row.
+        """
+        return route(self._answers(), rows, lambda name, part: self.model(name).predict(part, level), self.names)
+
+    def _answers(self) -> Answers:
+        if self.answers is None:
+            if self.folder is None:
+                raise CoterieError("this result does not know what its inputs mean: run again, or give it a folder")
+            self.answers = Answers.read(self.folder, RunFolder(self.folder).clients(), self.config)
+        return self.answers
 
     def forget_models(self) -> None:
         """Free the memory of the models; those of a run with a folder are loaded from there when they are asked for."""
@@ -197,6 +218,10 @@ class Result:
 
         return encode(by_name(variables), {"client": client, "method": self.config["method"]["name"]})
 
+    def encode_shared(self, variables: Any) -> bytes:
+        """Return the file of the model for a client that took no part."""
+        return self._encode(variables, "shared")
+
     def _variables(self, i: int) -> Any:
         """Return client i's model, from memory or from the folder."""
         import jax
@@ -206,16 +231,20 @@ class Result:
         if self.folder is None:
             raise CoterieError("this result has no models")
         self.task = self.task or self._make_task()
-        place = self.folder / "models"
+        models = self.folder / "models"
         if len(self.names) <= MODEL_FILES:
-            return read_model(self.task, place / model_file(i, self.names[i]))
-        return read_model(self.task, place / ALL_MODELS, i, len(self.names))
+            return read_model(models / model_file(i, self.names[i]), self.task)
+        return read_model(models / ALL_MODELS, self.task, i, len(self.names))
 
     def _make_task(self) -> Any:
-        """Build the task of a run that was read from its folder; this loads its data."""
+        """Build the task of a run that was read from its folder; only folders of coterie 0.1 need the data for it."""
         from coterie.experiment.config import Experiment
         from coterie.experiment.job import load_federation, make_task
+        from coterie.experiment.rebuilding import task_of
 
+        about = RunFolder(self.folder or "").clients()
+        if "sample_shape" in about:
+            return task_of(self.config, about, self.folder)
         if self.config["data"]["name"] == "in-memory":
             raise CoterieError(
                 f"{self.folder} was started with data from Python: call coterie.run with the same data and "

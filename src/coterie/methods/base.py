@@ -32,10 +32,11 @@ from coterie.peers.base import Peers
 from coterie.spec import nearest
 from coterie.traced import traced
 
-__all__ = ["Fitted", "Info", "Method", "Role", "Solved", "Topology", "Tunes", "method"]
+__all__ = ["Fitted", "Info", "Method", "Newcomer", "Role", "Solved", "Topology", "Tunes", "method"]
 
 Topology = Literal["none", "hub", "graph"]
 Role = Literal["guess", "alone", "pooled", "cooperates"]
+Newcomer = Literal["shared", "cluster", "mixture", "nearest", "none"]
 Tunes = Mapping[str, tuple[float, ...]]
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class Method(abc.ABC):
     in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
     # Its main own hyper-parameter with values worth trying, the default among them: `compare` tunes it after lr.
     tunes: ClassVar[Tunes] = {}
+    newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md
 
     @abc.abstractmethod
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> Any:
@@ -81,6 +83,13 @@ class Method(abc.ABC):
         if not hasattr(state, "variables"):
             raise CoterieError(f"{type(self).__name__} has no models(), and its state has no `variables`")
         return state.variables
+
+    def common(self, task: Task, state: Any) -> Variables | None:
+        """Return each client's copy `[C, ...]` of the model that everybody shares; None: the personal models are it.
+
+        Where `newcomer` is "shared", the mean of these copies is the model of a client that took no part.
+        """
+        return None
 
     # -- before the run -----------------------------------------------------------------------------------------
 

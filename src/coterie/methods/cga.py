@@ -23,7 +23,7 @@ import optax
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.base import Info, Method, Newcomer, Topology, method
 from coterie.numerics import tree
 from coterie.numerics.simplex import nonnegative_qp
 from coterie.peers.base import Peers, blend
@@ -52,6 +52,7 @@ class CGA(LocalSGD, Method):
     """Step in a direction that opposes no neighbour's gradient (`momentum` acts on that direction)."""
 
     topology: ClassVar[Topology] = "graph"
+    newcomer: ClassVar[Newcomer] = "shared"
 
     def optimiser(self) -> optax.GradientTransformation:
         """Return plain SGD for the local steps: momentum belongs to the projected direction."""

@@ -73,6 +73,10 @@ class Ditto(HubSGD):
         )
         return State(shared, personal, shared_loss, loss), Info(loss)
 
+    def common(self, task: Task, state: State) -> Variables:
+        """Return the copies of the shared model."""
+        return state.shared
+
     def models(self, state: State) -> Variables:
         """Return the personal models."""
         return state.personal

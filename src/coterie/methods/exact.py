@@ -23,7 +23,7 @@ from coterie.codecs.frame import HEADER
 from coterie.data.clients import Clients, Federation
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Fitted, Role, Solved, Topology, method
+from coterie.methods.base import Fitted, Newcomer, Role, Solved, Topology, method
 from coterie.models.linear import LinearNetwork
 from coterie.spec import param
 
@@ -85,6 +85,7 @@ class LocalExact(_Regression):
 
     topology: ClassVar[Topology] = "none"
     role: ClassVar[Role] = "alone"
+    newcomer: ClassVar[Newcomer] = "none"
 
     def _estimator(self, two_classes: bool) -> Any:
         from coterie import estimators
@@ -101,6 +102,7 @@ class PooledExact(_Regression):
 
     topology: ClassVar[Topology] = "hub"
     role: ClassVar[Role] = "pooled"
+    newcomer: ClassVar[Newcomer] = "shared"
 
     def _estimator(self, two_classes: bool) -> Any:
         from coterie import estimators
@@ -120,6 +122,7 @@ class Hierarchical(_Regression):
     """An exact linear or logistic regression per client, shrunk towards those of its known group and of all."""
 
     topology: ClassVar[Topology] = "hub"
+    newcomer: ClassVar[Newcomer] = "cluster"
     random: Literal["all", "intercept"] = param("all", "which coefficients differ between clients")
     covariance: Literal["diagonal", "isotropic"] = param(
         "diagonal", "diagonal: one variance per coefficient; isotropic: one for all of them"

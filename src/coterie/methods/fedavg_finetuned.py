@@ -24,6 +24,10 @@ class FedAvgFinetuned(FedAvg):
     finetune_epochs: int = param(5, "passes over the client's data before evaluation", at_least=1)
     finetune_lr: float = param(0.0, "step size of the fine-tuning; 0: lr", at_least=0)
 
+    def common(self, task: Task, state: State) -> Variables:
+        """Return the copies of the shared model, before they are fine-tuned."""
+        return state.variables
+
     def finetune(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> Variables:
         """Return each client's fine-tuned copy of the shared model."""
         rate = self.lr if is_off(self.finetune_lr) else self.finetune_lr

@@ -13,7 +13,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.evaluate import client_metrics
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Role, Topology, method
+from coterie.methods.base import Info, Method, Newcomer, Role, Topology, method
 from coterie.methods.shared.stopping import Best, keep_best, start_best
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -36,6 +36,7 @@ class Local(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "none"
     role: ClassVar[Role] = "alone"
+    newcomer: ClassVar[Newcomer] = "none"
     patience: int = param(0, "rounds without a better validation loss before a client stops; 0: never", at_least=0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:

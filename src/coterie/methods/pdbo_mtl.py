@@ -32,7 +32,7 @@ from coterie.data.clients import Clients, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.base import Info, Method, Newcomer, Topology, method
 from coterie.methods.shared.neighbours import mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -59,6 +59,7 @@ class PDBOMTL(LocalSGD, Method):
     """Agree on base predictors over a directed network; learn personal weights by hyper-gradients."""
 
     topology: ClassVar[Topology] = "graph"
+    newcomer: ClassVar[Newcomer] = "shared"
     default_graph: ClassVar[str] = "random-directed"
     random_links: ClassVar[bool] = True
     steps: int = param(1, "local steps before each push; 0: use epochs", at_least=0)

@@ -87,6 +87,10 @@ class PFedMe(HubSGD):
         shared = tree.where(arrived, shared, state.shared)  # no answer: keep the old copy
         return State(shared, personal, loss), Info(loss)
 
+    def common(self, task: Task, state: State) -> Variables:
+        """Return the copies of the shared model, with the client's own personal layers."""
+        return state.personal._replace(params=task.join(state.shared, state.personal.params))
+
     def models(self, state: State) -> Variables:
         """Return the personal models."""
         return state.personal

@@ -24,7 +24,7 @@ from coterie.consensus.pushsum import Mass, Order, push_step, ratio, start
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.base import Info, Method, Newcomer, Topology, method
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
@@ -47,6 +47,7 @@ class SGP(LocalSGD, Method):
     """Step, then push parts of the model to the clients it reaches, over directed and random networks."""
 
     topology: ClassVar[Topology] = "graph"
+    newcomer: ClassVar[Newcomer] = "shared"
     default_graph: ClassVar[str] = "random-directed"
     random_links: ClassVar[bool] = True
     order: Order = param(

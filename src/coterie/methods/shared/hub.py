@@ -1,7 +1,7 @@
 """Base of methods with a hub: some clients train from the hub's model, and the hub averages the results."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Method
+from coterie.methods.base import Method, Newcomer
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
@@ -21,6 +21,7 @@ __all__ = ["HubSGD"]
 class HubSGD(LocalSGD, Method):
     """Local training at a random part of the clients, then federated averaging."""
 
+    newcomer: ClassVar[Newcomer] = "shared"
     participation: float = param(
         1.0, "fraction of the clients that take part in a round (at least one client)", above=0, at_most=1, static=True
     )

@@ -4,7 +4,7 @@ The mathematics is in `numerics/cluster_odds.py`. The clusters come with the dat
 `groups` of `coterie.federation`); without groups all clients are one cluster.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
+from coterie.methods.base import Newcomer
 from coterie.methods.shared.tied import Auto, TiedModels, chosen, is_auto
 from coterie.numerics.cluster_odds import (
     CLUSTER,
@@ -46,6 +47,7 @@ class Theory(NamedTuple):
 class KnownClusters(TiedModels):
     """A random switch between local steps and steps towards the mean of the cluster and of all clusters."""
 
+    newcomer: ClassVar[Newcomer] = "cluster"
     cluster_tie: float = param(1.0, "strength of the tie between the clusters' centres (lambda)", at_least=0)
     p_between: float | Auto = param(
         "auto", "probability of an exchange between all clusters (p_0)", at_least=0, below=1
