@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.experiment.result import Result
 from coterie.learning.score import Score
+from coterie.pages.answer import gains, partners, role
 from coterie.pages.path import cluster_paths
 from coterie.pages.weights import client_order, evenly, weight_maps
 from coterie.pages.words import clip, count_text, label_text
@@ -19,7 +20,7 @@ from coterie.pages.words import clip, count_text, label_text
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["content", "per_client", "worst_clients"]
+__all__ = ["band", "content", "drawn", "per_client", "worst_clients"]
 
 CLIENTS = 500  # clients drawn one by one, for each method
 CLIENTS_IN_ALL = 6000  # clients drawn one by one, for all methods together
@@ -27,17 +28,20 @@ CURVE_POINTS = 400
 PARTITION_CLIENTS = 200
 PARTITION_CLASSES = 200
 BAND = (0.1, 0.9)
+WRITTEN = ("gains", "partners")  # what only the sections use
 
 
 def content(comparison: "Comparison") -> dict[str, Any]:
-    """Return everything `report.js` draws, as plain values ready for JSON."""
+    """Return what the sections write and `report.js` draws; `drawn` is the part that is embedded as JSON."""
     board = comparison.leaderboard()
     clients = comparison.clients
     methods = [row["method"] for row in board]
-    drawn = {name: _sampled(comparison, name, len(methods)) for name in methods}
+    single = {name: _sampled(comparison, name, len(methods)) for name in methods}
     partition = _partition(clients)
-    used = {i for part in drawn.values() for i in part["ids"]} | set(partition["ids"])
-    score = comparison.score
+    used = {i for part in single.values() for i in part["ids"]} | set(partition["ids"])
+    score, learned = comparison.score, partners(comparison)
+    first, found = (None, None) if learned is None else (learned["method"], learned["found"])
+    labels = found.labels if found is not None and len(found.groups) > 1 else None
     drawing = {
         "metric": score.name,
         "metric_name": score.label,
@@ -46,21 +50,29 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "baseline": comparison.baseline,
         "chosen": comparison.best(),
         "methods": [
-            {key: row[key] for key in ("method", "pooled", "mean", "bytes_per_client")} | {"color": i}
-            for i, row in enumerate(board)
+            {key: row[key] for key in ("method", "mean", "bytes_per_client")}
+            | {"role": role(comparison, row["method"])}
+            for row in board
         ],
         "count": len(clients["names"]),
         "clients": {str(i): _about(clients, i) for i in sorted(used)},
         "curves": {name: _curve(comparison.results[name]) for name in methods},
-        "per_client": drawn,
-        "weights": weight_maps({name: comparison.results[name][0] for name in methods}, clients),
-        "quality": {
-            name: _quality(comparison.results[name]) for name in methods if "graph_l1" in _last(comparison, name)
-        },
+        "per_client": single,
+        "weights": weight_maps(
+            {name: comparison.results[name][0] for name in sorted(methods, key=lambda name: name != first)},
+            clients,
+            labels,
+        ),
+        "quality": _qualities(comparison, methods),
         "paths": cluster_paths({name: comparison.results[name][0] for name in methods}, clients),
         "partition": partition,
     }
-    return _plain(drawing)
+    return _plain(drawing) | {"gains": gains(comparison), "partners": learned}
+
+
+def drawn(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what `report.js` draws, as plain values ready for JSON."""
+    return {name: value for name, value in data.items() if name not in WRITTEN}
 
 
 def per_client(comparison: "Comparison", method: str) -> dict[str, np.ndarray | None]:
@@ -123,7 +135,7 @@ def _curve(results: Sequence[Result]) -> dict[str, Any]:
         rows = [max((r for r in result.rows if r["round"] <= number), key=_round, default=None) for result in results]
         reached = [row for row in rows if row is not None]
         for name in ("score", "loss"):
-            curve[name].append(_band(np.concatenate([np.asarray(row[f"test_{name}"], float) for row in reached])))
+            curve[name].append(band(np.concatenate([np.asarray(row[f"test_{name}"], float) for row in reached])))
         sent = [np.mean(row["bytes_sent"]) + np.mean(row["bytes_received"]) for row in reached if "bytes_sent" in row]
         curve["bytes"].append(float(np.mean(sent)) if sent else None)
     for name in ("score", "loss"):
@@ -132,8 +144,12 @@ def _curve(results: Sequence[Result]) -> dict[str, Any]:
     return curve
 
 
-def _last(comparison: "Comparison", name: str) -> dict[str, Any]:
-    return comparison.results[name][0].rows[-1]
+def _qualities(comparison: "Comparison", methods: Sequence[str]) -> dict[str, Any]:
+    """Return how good the learned graphs are; empty where no groups are known, so that nothing is right or wrong."""
+    if comparison.clients.get("groups") is None:
+        return {}
+    last = {name: comparison.results[name][0].rows[-1] for name in methods}
+    return {name: _quality(comparison.results[name]) for name in methods if "graph_l1" in last[name]}
 
 
 def _quality(results: Sequence[Result]) -> dict[str, Any]:
@@ -151,7 +167,8 @@ def _round(row: dict[str, Any]) -> int:
     return row["round"]
 
 
-def _band(values: np.ndarray) -> tuple[float, float, float]:
+def band(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean over clients, and between which values the middle 80 % of them lie."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return math.nan, math.nan, math.nan
@@ -177,7 +194,8 @@ def _partition(clients: dict[str, Any]) -> dict[str, Any]:
         if len(classes) > PARTITION_CLASSES:
             classes = np.sort(np.argsort(-labels.sum(0), kind="stable")[:PARTITION_CLASSES])
             notes.append(f"The {PARTITION_CLASSES} most frequent of {count_text(labels.shape[1])} classes are drawn.")
-        table |= {"classes": classes, "counts": labels[np.ix_(ids, classes)].T}
+        names = clients.get("class_names") or range(labels.shape[1])
+        table |= {"classes": [clip(str(names[c])) for c in classes], "counts": labels[np.ix_(ids, classes)].T}
     elif clients["kind"] == "classification":
         notes.append("The labels of so many clients are not recorded; these are their numbers of samples.")
     return table | {"note": " ".join(notes)}
@@ -188,7 +206,7 @@ def _about(clients: dict[str, Any], i: int) -> dict[str, Any]:
     return {
         "name": clip(str(clients["names"][i])),
         "samples": int(clients["sizes"]["train"][i]),
-        "labels": label_text(labels[i]) if labels and len(labels[i]) else "",
+        "labels": label_text(labels[i], clients.get("class_names") or ()) if labels and len(labels[i]) else "",
         "group": None if groups is None else groups[i],
     }
 

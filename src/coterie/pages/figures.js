@@ -5,14 +5,14 @@
 const LOOKS = {
   light: {
     back: "#ffffff", ink: "#1a1d21", soft: "#5b636e", line: "#dfe3e8", zero: "#9aa3ae", hover: "#ffffff",
-    gain: "#0072B2", loss: "#D55E00", alone: "#6d7580", pooled: "#1a1d21",
+    gain: "#0072B2", loss: "#D55E00", alone: "#6d7580",
     // Okabe and Ito's palette, told apart by colour-blind readers; its yellow is darkened to show on white.
     methods: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9C8A00"],
     heat: [[0, "#f2f4f7"], [0.3, "#bfd9ec"], [0.65, "#5fa5d3"], [1, "#005a8f"]],
   },
   dark: {
     back: "#14171b", ink: "#e9ecf0", soft: "#a3adb9", line: "#323942", zero: "#6b7684", hover: "#252b33",
-    gain: "#4fa8e0", loss: "#f08036", alone: "#98a3b0", pooled: "#e9ecf0",
+    gain: "#4fa8e0", loss: "#f08036", alone: "#98a3b0",
     methods: ["#4fa8e0", "#f08036", "#26c496", "#e19bc2", "#f0b429", "#9ad4f5", "#F0E442"],
     heat: [[0, "#1d222a"], [0.3, "#18466a"], [0.65, "#2f86c4"], [1, "#9ad4f5"]],
   },
@@ -35,12 +35,14 @@ function translucent(color, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-// Training alone is grey and one model on all data is drawn in ink, so that colours are left for what can be chosen.
+// Training alone and a guess are grey and one model on all data is drawn in ink, so that colours are left for what can be chosen.
 function styleOf(data, look, name) {
   if (name === data.baseline) return { color: look.alone, dash: "dot", symbol: "circle-open" };
   const method = data.methods.find((m) => m.method === name);
-  if (method.pooled) return { color: look.pooled, dash: "dash", symbol: "diamond-open" };
-  const colored = data.methods.filter((m) => m.method !== data.baseline && !m.pooled).map((m) => m.method).sort();
+  if (method.role === "pooled") return { color: look.ink, dash: "dash", symbol: "diamond-open" };
+  if (method.role === "guess") return { color: look.zero, dash: "dot", symbol: "x" };
+  const others = ["pooled", "guess"];
+  const colored = data.methods.filter((m) => m.method !== data.baseline && !others.includes(m.role)).map((m) => m.method).sort();
   const i = colored.indexOf(name), n = look.methods.length;
   return { color: look.methods[i % n], dash: DASHES[Math.floor(i / n) % DASHES.length], symbol: SYMBOLS[i % n] };
 }
@@ -301,7 +303,7 @@ function partitionFigure(data, look) {
   const rows = part.classes.length, tall = Math.max(200, Math.min(640, rows * 26)), height = tall + 200;
   const heat = {
     type: "heatmap", x, y: part.classes.map((_, i) => i), z: part.counts, zmin: 0, colorscale: look.heat,
-    text: part.counts.map((row, c) => row.map((v, i) => `${head[i]}<br>class ${part.classes[c]}: ${v.toLocaleString("en")} samples`)),
+    text: part.counts.map((row, c) => row.map((v, i) => `${head[i]}<br>class ${safe(part.classes[c])}: ${v.toLocaleString("en")} samples`)),
     hovertemplate: "%{text}<extra></extra>", xgap: count <= 100 ? 1 : 0, ygap: rows <= 60 ? 1 : 0,
     colorbar: { thickness: 10, outlinewidth: 0, len: tall / height, y: 0, yanchor: "bottom", tickfont: { color: look.soft } },
   };
@@ -312,7 +314,7 @@ function partitionFigure(data, look) {
   return [[heat, bar], layout(look, {
     height, ...shared,
     xaxis: axis(look, { ...xaxis, anchor: "y" }),
-    yaxis: axis(look, { title: "class", domain: [0, split - 0.03], range: [rows - 0.5, -0.5], showgrid: false, tickvals: at, ticktext: at.map((i) => String(part.classes[i])) }),
+    yaxis: axis(look, { title: "class", domain: [0, split - 0.03], range: [rows - 0.5, -0.5], showgrid: false, tickvals: at, ticktext: at.map((i) => short(part.classes[i], look.narrow ? 10 : 24)) }),
     yaxis2: axis(look, { title: "samples", domain: [split, 1], rangemode: "tozero", nticks: 4 }),
   })];
 }

@@ -6,28 +6,34 @@
   const byId = (id) => document.getElementById(id);
   const names = data.methods.map((m) => m.method);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const state = { theme: null, hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0 };
+  const state = { theme: null, hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0, print: false };
   state.at = data.weights.map((map) => map.rounds.length - 1);
+  const PAPER = 684;
   const config = {
     responsive: false, displaylogo: false, doubleClick: "reset",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   };
 
   function theme() {
-    return state.theme || (dark.matches ? "dark" : "light");
+    return state.print ? "light" : state.theme || (dark.matches ? "dark" : "light");
   }
 
   function look(id) {
-    const width = byId(id).clientWidth;
+    const width = widthOf(byId(id));
     const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
-    return { ...LOOKS[theme()], width, narrow: window.innerWidth < 640, band };
+    return { ...LOOKS[theme()], width, narrow: !state.print && window.innerWidth < 640, band };
+  }
+
+  // A page of paper is narrower than most windows: figures are drawn anew for it (A4 or letter, less the margins).
+  function widthOf(place) {
+    return state.print ? (place.closest(".pair") ? 330 : PAPER) : place.clientWidth;
   }
 
   function draw(id, figure) {
     const place = byId(id);
     if (!place) return;
     const [traces, layout] = figure(look(id));
-    Plotly.react(place, traces, layout.width ? layout : { ...layout, width: place.clientWidth }, config);
+    Plotly.react(place, traces, layout.width ? layout : { ...layout, width: widthOf(place) }, config);
   }
 
   const drawings = {
@@ -144,13 +150,16 @@
   try { state.theme = { dark: "dark", light: "light" }[localStorage.getItem("coterie-theme")] || null; } catch { /* as above */ }
   dark.addEventListener("change", paint);
 
-  const board = byId("leaderboard-table");
-  board.querySelectorAll("thead th").forEach((head, column) => {
+  window.addEventListener("beforeprint", () => { state.print = true; paint(); });
+  window.addEventListener("afterprint", () => { state.print = false; paint(); });
+
+  for (const head of document.querySelectorAll("thead th:has(button)")) {
+    const board = head.closest("table"), column = head.cellIndex;
     head.querySelector("button").addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") === "descending";
       board.querySelectorAll("thead th").forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => (row.cells[column].dataset.value === "" ? NaN : Number(row.cells[column].dataset.value));
+      const value = (row) => (row.cells[column] && row.cells[column].dataset.value ? Number(row.cells[column].dataset.value) : NaN);
       const rows = [...board.tBodies[0].rows].sort((a, b) => {
         const [x, y] = [value(a), value(b)];
         if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y); // what is missing stays below
@@ -158,7 +167,7 @@
       });
       board.tBodies[0].append(...rows);
     });
-  });
+  }
 
   byId("copy").addEventListener("click", async () => {
     const text = byId("command");
