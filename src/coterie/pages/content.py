@@ -20,7 +20,7 @@ from coterie.pages.words import clip, count_text, label_text
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["band", "content", "drawn", "per_client", "worst_clients"]
+__all__ = ["band", "content", "drawn", "per_client", "plain", "worst_clients"]
 
 CLIENTS = 500  # clients drawn one by one, for each method
 CLIENTS_IN_ALL = 6000  # clients drawn one by one, for all methods together
@@ -67,7 +67,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "paths": cluster_paths({name: comparison.results[name][0] for name in methods}, clients),
         "partition": partition,
     }
-    return _plain(drawing) | {"gains": gains(comparison), "partners": learned}
+    return plain(drawing) | {"gains": gains(comparison), "partners": learned}
 
 
 def drawn(data: dict[str, Any]) -> dict[str, Any]:
@@ -211,14 +211,14 @@ def _about(clients: dict[str, Any], i: int) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return plain JSON values: six significant digits draw any plot, and JSON knows no NaN."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float | np.floating):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return int(value) if isinstance(value, np.integer) else value

@@ -122,6 +122,7 @@ def document(
     data: Any,
     scripts: list[str],
     policy: str = POLICY,
+    closing: str = "This file holds all it shows and loads nothing.",
 ) -> str:
     """Return the whole file.
 
@@ -132,6 +133,7 @@ def document(
         data: plain values for the scripts.
         scripts: texts of JavaScript, in order.
         policy: what the page may load.
+        closing: the last words, as text.
     """
     version = importlib.metadata.version("coterie")
     shown = [(anchor, words, Html(text)) for anchor, words, text in sections if text]
@@ -155,7 +157,7 @@ def document(
 {opening}
 {body}
 </main>
-<footer>Written by coterie {version}. This file holds all it shows and loads nothing.</footer>
+<footer>Written by coterie {version}. {html.escape(closing)}</footer>
 <script type="application/json" id="data">{embedded_json(data)}</script>
 {code}
 </body>

@@ -58,8 +58,8 @@ def _sentences(clients: Mapping[str, Any], record: Mapping[str, Any]) -> list[st
     inputs = ""
     if record.get("columns"):
         used = [column for column in record["columns"] if column.get("features")]
-        width = sum(len(column["features"]) for column in used)
-        inputs = f"{count_text(len(used))} of {count_text(len(record['columns']))} columns became {count_text(width)} inputs."
+        counts = [len(used), len(record["columns"]), sum(len(column["features"]) for column in used)]
+        inputs = "{} of {} columns became {} inputs.".format(*map(count_text, counts))
     elif shape:
         inputs = f"A sample is an array of {' × '.join(map(str, shape))} numbers."
     return [sentence for sentence in (task, inputs) if sentence]

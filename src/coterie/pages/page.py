@@ -26,12 +26,13 @@ SECTIONS = (
     ("partition", "Who has which data", sections.partition),
     ("repeat", "Repeat it", repeat.repeat),
 )
+FIGURES = ("figures.js", "maps.js", "path.js", "page.js")
 
 
 def render(comparison: "Comparison", plotly: str) -> str:
     """Return the whole file; `plotly` is the text of plotly.js."""
     data = content(comparison)
     written = [(anchor, title, write(comparison, data)) for anchor, title, write in SECTIONS]
-    scripts = [plotly, asset("figures.js") + asset("path.js"), asset("report.js")]
+    scripts = [plotly, "".join(map(asset, FIGURES)), asset("report.js")]
     title = f"coterie: {opening.title(comparison)}"
     return document(title, opening.opening(comparison, data), written, drawn(data), scripts)

@@ -1,45 +1,17 @@
-// What the reader does: theme, methods shown, method and round looked at, sorting; each change draws anew.
+// What the reader does: methods shown, method and round looked at, sorting; each change draws anew.
 "use strict";
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const byId = (id) => document.getElementById(id);
   const names = data.methods.map((m) => m.method);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const state = { theme: null, hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0, print: false };
+  const state = { hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0 };
   state.at = data.weights.map((map) => map.rounds.length - 1);
-  const PAPER = 684;
-  const config = {
-    responsive: false, displaylogo: false, doubleClick: "reset",
-    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-  };
-
-  function theme() {
-    return state.print ? "light" : state.theme || (dark.matches ? "dark" : "light");
-  }
-
-  function look(id) {
-    const width = widthOf(byId(id));
-    const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
-    return { ...LOOKS[theme()], width, narrow: !state.print && window.innerWidth < 640, band };
-  }
-
-  // A page of paper is narrower than most windows: figures are drawn anew for it (A4 or letter, less the margins).
-  function widthOf(place) {
-    return state.print ? (place.closest(".pair") ? 330 : PAPER) : place.clientWidth;
-  }
-
-  function draw(id, figure) {
-    const place = byId(id);
-    if (!place) return;
-    const [traces, layout] = figure(look(id));
-    Plotly.react(place, traces, layout.width ? layout : { ...layout, width: widthOf(place) }, config);
-  }
 
   const drawings = {
     curves() {
       for (const what of ["score", "loss"]) {
-        draw(`${what}-curve`, (l) => curveFigure(data, l, what, state.hidden, state.bands, state.focus));
+        const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
+        draw(`${what}-curve`, (l) => curveFigure(data, { ...l, band }, what, state.hidden, state.bands, state.focus));
       }
     },
     clients() {
@@ -80,38 +52,9 @@
     partition() { draw("partition-plot", (l) => partitionFigure(data, l)); },
   };
 
-  function paint() {
-    document.documentElement.dataset.theme = theme();
-    byId("theme").textContent = theme() === "dark" ? "Light" : "Dark";
-    for (const dot of document.querySelectorAll(".dot")) {
-      if (names.includes(dot.dataset.method)) dot.style.background = styleOf(data, LOOKS[theme()], dot.dataset.method).color;
-    }
+  const { byId, chips, draw, paint } = openPage(() => data, () => names, () => {
     for (const name of Object.keys(drawings)) drawings[name]();
-  }
-
-  // Buttons with the colour of their method; `press` gets the place of the one that was pressed.
-  function chips(id, kind, labels, pressed, press) {
-    const box = byId(id);
-    if (!box) return;
-    box.classList.add(kind);
-    box.hidden = labels.length < 2;
-    const buttons = labels.map((label, i) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      const dot = document.createElement("i");
-      dot.className = "dot";
-      dot.dataset.method = label;
-      button.append(dot, label);
-      button.addEventListener("click", () => { press(i); update(); });
-      box.append(button);
-      return button;
-    });
-    function update() {
-      buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(pressed(i))));
-    }
-    update();
-    return update;
-  }
+  });
 
   chips("legend", "many", names, (i) => !state.hidden.has(names[i]), (i) => {
     if (!state.hidden.delete(names[i])) state.hidden.add(names[i]);
@@ -142,17 +85,6 @@
     byId("round").addEventListener("input", (event) => { state.at[state.map] = Number(event.target.value); drawings.weights(); });
   }
 
-  byId("theme").addEventListener("click", () => {
-    state.theme = theme() === "dark" ? "light" : "dark";
-    try { localStorage.setItem("coterie-theme", state.theme); } catch { /* a browser may forbid storage for files */ }
-    paint();
-  });
-  try { state.theme = { dark: "dark", light: "light" }[localStorage.getItem("coterie-theme")] || null; } catch { /* as above */ }
-  dark.addEventListener("change", paint);
-
-  window.addEventListener("beforeprint", () => { state.print = true; paint(); });
-  window.addEventListener("afterprint", () => { state.print = false; paint(); });
-
   for (const head of document.querySelectorAll("thead th:has(button)")) {
     const board = head.closest("table"), column = head.cellIndex;
     head.querySelector("button").addEventListener("click", () => {
@@ -179,12 +111,5 @@
     }
   });
 
-  let width = window.innerWidth, waiting = 0;
-  window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return;
-    width = window.innerWidth;
-    clearTimeout(waiting);
-    waiting = setTimeout(paint, 120);
-  });
   paint();
 })();

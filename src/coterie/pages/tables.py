@@ -123,8 +123,8 @@ def tuning(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
             Row([label, h("strong", chosen), score_text(value, comparison.score), str(len(tried)), "; ".join(tried)])
         )
     words = (
-        "What each method was given and what it chose. All have the same number of tries, and each try was judged on validation samples only, never on the test "
-        "samples that this report is about."
+        "What each method was given and what it chose. All have the same number of tries, and each try was judged on "
+        "validation samples only, never on the test samples that this report is about."
     )
     heads = ["text:method", "text:chose", f"validation {comparison.score.label}", "tries", "text:was given"]
     return join(h("p", words), table(heads, rows))
