@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.comparison.comparison import Comparison, baseline_of
+from coterie.experiment.scores import Scores
 from support.report_cases import make_clients, make_result
 
 LEVELS = {
@@ -21,15 +22,17 @@ COST = {"local": 0, "guess": 0, "pooled": 400, "scool-sbm": 3100, "network-lasso
 ROLES = {"local": "alone", "pooled": "pooled", "guess": "guess"}
 SITES = ("Aachen", "Bergen", "Cork", "Delft", "Espoo", "Fulda", "Ghent", "Halle", "Izmir", "Jena", "Kiel", "Lund")
 INTAKE = {
-    "task": "Classification, 2 classes: no 1,203, yes 292 (target died).",
+    "task": "classification, 2 classes: no 1,203, yes 292 (target died)",
+    "inputs": 8,
     "columns": [
-        {"name": "age", "kind": "number", "missing": 0.031, "features": ["age", "age missing"]},
-        {"name": "ward", "kind": "words", "levels": ["icu", "medical", "surgical"], "features": ["a", "b", "c"]},
-        {"name": "admitted", "kind": "date", "features": ["time", "month", "weekday"], "note": "2019 to 2023"},
-        {"name": "patient", "kind": "identifier", "note": "1,495 different values"},
-        {"name": "country", "kind": "constant"},
+        {"name": "age", "kind": "number", "missing": 0.031, "becomes": ["age", "age missing"], "note": ""},
+        {"name": "ward", "kind": "words", "missing": 0.0, "becomes": list("abc"), "note": "icu, medical, surgical"},
+        {"name": "admitted", "kind": "date", "missing": 0.004, "becomes": ["time", "month", "hour"], "note": "a date"},
+        {"name": "patient", "kind": "identifier", "missing": 0.0, "becomes": [], "note": "1,495 different values"},
+        {"name": "country", "kind": "constant", "missing": 0.0, "becomes": [], "note": ""},
     ],
     "warnings": ["discharge_code alone predicts died almost perfectly (AUROC 0.99): is it known in advance?"],
+    "statistics": "numbers are scaled with the mean and deviation of all sites' training rows",
 }
 SCORES = {"accuracy": 0.0, "auroc": 0.03}
 
@@ -67,7 +70,8 @@ def make_answer(
             result.role = ROLES.get(method, "cooperates")
             result.seconds = {"wall": 3.5 + COST.get(method, 1000) / 500, "compile": 1.25, "program": 2.0}
             if not plain and kind == "classification":
-                result.scores = {name: result.final["test_score"] + more for name, more in SCORES.items()}
+                test = {name: result.final["test_score"] + more for name, more in SCORES.items()}
+                result.scored = Scores(test, {}, np.full(count, 7), {})
         results[method] = runs
     comparison = Comparison(results, clients, baseline_of(results), "coterie compare visits.csv", Path("comparison"))
     if plain:
@@ -75,9 +79,16 @@ def make_answer(
     clients |= {"class_names": list(class_names) if kind == "classification" else [], "intake": INTAKE}
     comparison.failures = {"fedprox": "training diverged in round 3; try a smaller method.lr"}
     comparison.tuning = {
-        method: [
-            {"settings": {"lr": lr}, "validation_score": 0.6 + lr, "chosen": lr == 0.1} for lr in (0.01, 0.03, 0.1, 0.3)
-        ]
-        for method in ("local", "fedavg", "ditto")
+        method: [tuned(method, split) for split in range(3)] for method in ("local", "fedavg", "ditto")
     }
     return comparison
+
+
+def tuned(method, split):
+    """The record of one split: three learning rates, the best of which depends on the split; one diverged."""
+    values = {"lr": [0.02, 0.1, 2.0]} | ({"tie": [0.1, 1.0]} if method == "ditto" else {})
+    rate = 0.02 if split == 2 else 0.1
+    losses = {0.02: 0.5, 0.1: 0.6 if split == 2 else 0.4, 2.0: None}
+    candidates = [{"settings": {"lr": lr}, "rounds": 20, "validation_loss": loss} for lr, loss in losses.items()]
+    chosen = {"lr": rate} | ({"tie": 1.0} if method == "ditto" else {})
+    return {"values": values, "candidates": candidates, "chosen": chosen, "seconds": 1.5}

@@ -1,7 +1,7 @@
 """The answer in numbers, for the top of the report: what is gained, with whom, and at what price."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from coterie.pages.words import bytes_text, count_text, gain_text, listed, times
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["Gain", "Tile", "gain_tile", "gains", "partner_tile", "partners", "price_tile", "role"]
+__all__ = ["Gain", "Tile", "gain_tile", "gains", "partner_tile", "partners", "price_tile"]
 
 # Methods whose clients send what FedAvg's do: one model up and one down in every round.
 AS_FEDAVG = ("fedavg", "fedavg-finetuned", "fedprox")
@@ -25,6 +25,16 @@ class Gain(NamedTuple):
     low: float
     high: float
 
+    @property
+    def known(self) -> bool:
+        """Whether it has an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def tone(self) -> str:
+        """Whether it is a gain, a loss, or may be chance."""
+        return "gain" if self.known and self.low > 0 else "loss" if self.known and self.high < 0 else ""
+
 
 class Tile(NamedTuple):
     """A question, the answer in a few words, and a line about it."""
@@ -35,51 +45,39 @@ class Tile(NamedTuple):
     tone: str = ""  # "gain" or "loss"
 
 
-def role(comparison: "Comparison", method: str) -> str:
-    """Return what a method is: "guess", "alone", "pooled" (one model on all data) or "cooperates"."""
-    name = comparison.role(method)
-    return "pooled" if name == "ceiling" else name  # as folders of version 0.1 have it
+def gains(board: Sequence[Mapping[str, Any]]) -> dict[str, Gain]:
+    """Return the gain of every method over training alone, with its interval, from the rows of the leaderboard."""
+
+    def end(row: Mapping[str, Any], name: str) -> float:
+        return math.nan if row[name] is None else row[name]
+
+    known = [row for row in board if row["mean_gain"] is not None]
+    return {row["method"]: Gain(row["mean_gain"], end(row, "low"), end(row, "high")) for row in known}
 
 
-def gains(comparison: "Comparison") -> dict[str, Gain]:
-    """Return the gain of every method but training alone, with its interval; empty without that baseline."""
-    from coterie.comparison.verdict import paired_interval
-
-    intervals = {}
-    for method in comparison.results:
-        gain = None if method == comparison.baseline else comparison.gains(method)
-        if gain is not None:
-            interval = paired_interval(gain)
-            intervals[method] = Gain(interval.mean, interval.low, interval.high)
-    return intervals
-
-
-def gain_tile(comparison: "Comparison", intervals: Mapping[str, Gain]) -> Tile:
-    """Return what the best method gains."""
-    best, score = comparison.best(), comparison.score
-    if best not in intervals:
-        return Tile("Gain", "open", "training alone was not run, so there is nothing to compare with")
-    gain = intervals[best]
+def gain_tile(comparison: "Comparison") -> Tile:
+    """Return what the method that the verdict names gains."""
+    judged, score = comparison.judgement(), comparison.score
+    if judged.method is None or judged.interval is None:
+        return Tile("Gain", "open", "there is nothing to compare with")
+    gain = Gain(judged.interval.mean, judged.interval.low, judged.interval.high)
     unit = "points" if score.percent else score.label
-    between = interval_text(gain, comparison)
-    tone = "gain" if gain.low > 0 else "loss" if gain.high < 0 else ""
-    return Tile("Gain", f"{gain_text(gain.mean, score)} {unit}", f"with {best}, against training alone{between}", tone)
-
-
-def interval_text(gain: Gain, comparison: "Comparison") -> str:
-    """Return the interval as the end of a sentence; empty where there is none."""
-    if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
-        return ""
-    low, high = (gain_text(value, comparison.score) for value in (gain.low, gain.high))
-    return f"; 95 % interval {low} to {high}"
+    between = ""
+    if gain.known:
+        low, high = (gain_text(value, score) for value in (gain.low, gain.high))
+        between = f"; 95 % interval {low} to {high}"
+    answer = f"{gain_text(gain.mean, score)} {unit}"
+    if judged.outcome == "nobody-beats-guessing":
+        return Tile("Gain", "nothing shown", f"{judged.method}, the best, is {answer} better than guessing{between}")
+    tone = {"helps": "gain", "hurts": "loss"}.get(judged.outcome, "")
+    more = "" if judged.rows_needed is None else f"; about {count_text(judged.rows_needed)} more test rows would tell"
+    return Tile("Gain", answer, f"with {judged.method}, against training alone{between}{more}", tone)
 
 
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
     """Return what the best method that learned a graph says: its label, the table of `who`, the groups found."""
-    try:
-        from coterie.comparison.who import best_learner, groups_found, who
-    except ImportError:
-        return None
+    from coterie.comparison.who import best_learner, groups_found, who
+
     label = best_learner(comparison)
     if label is None:
         return None
@@ -91,7 +89,7 @@ def partner_tile(comparison: "Comparison", learned: Mapping[str, Any] | None) ->
     question = "With whom"
     if learned is None:
         best = comparison.best()
-        if role(comparison, best) != "cooperates":
+        if comparison.role(best) != "cooperates":
             return Tile(question, "nobody", "no method of this comparison lets the clients cooperate")
         if any(result.graphs for result in comparison.results[best]):
             return Tile(question, "given neighbours", f"{best} uses a network that was given, not learned")
@@ -117,7 +115,7 @@ def _members(group: Any) -> str:
 
 def price_tile(comparison: "Comparison") -> Tile:
     """Return what the best method costs a client, in bytes and seconds, and against FedAvg."""
-    rows = {row["method"]: row for row in comparison.leaderboard()}
+    rows = {row["method"]: row for row in comparison.leaderboard() if not row["failed"]}
     best = comparison.best()
     cost, seconds = rows[best]["bytes_per_client"], rows[best]["seconds"]
     answer = f"{bytes_text(cost)} per client"

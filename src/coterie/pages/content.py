@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.experiment.result import Result
 from coterie.learning.score import Score
-from coterie.pages.answer import gains, partners, role
+from coterie.pages.answer import gains, partners
 from coterie.pages.path import cluster_paths
 from coterie.pages.weights import client_order, evenly, weight_maps
 from coterie.pages.words import clip, count_text, label_text
@@ -33,7 +33,7 @@ WRITTEN = ("gains", "partners")  # what only the sections use
 
 def content(comparison: "Comparison") -> dict[str, Any]:
     """Return what the sections write and `report.js` draws; `drawn` is the part that is embedded as JSON."""
-    board = comparison.leaderboard()
+    board = [row for row in comparison.leaderboard() if not row["failed"]]
     clients = comparison.clients
     methods = [row["method"] for row in board]
     single = {name: _sampled(comparison, name, len(methods)) for name in methods}
@@ -44,14 +44,13 @@ def content(comparison: "Comparison") -> dict[str, Any]:
     labels = found.labels if found is not None and len(found.groups) > 1 else None
     drawing = {
         "metric": score.name,
-        "metric_name": score.label,
-        "percent": score.percent,
-        "higher_is_better": score.higher_is_better,
+        **_unit(score),
+        "trained": _unit(next(iter(comparison.results.values()))[0].score),  # of the curves
         "baseline": comparison.baseline,
         "chosen": comparison.best(),
         "methods": [
-            {key: row[key] for key in ("method", "mean", "bytes_per_client")}
-            | {"role": role(comparison, row["method"])}
+            {key: row[key] for key in ("method", "role", "bytes_per_client")}
+            | {"end": _end(comparison.results[row["method"]])}
             for row in board
         ],
         "count": len(clients["names"]),
@@ -67,7 +66,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "paths": cluster_paths({name: comparison.results[name][0] for name in methods}, clients),
         "partition": partition,
     }
-    return plain(drawing) | {"gains": gains(comparison), "partners": learned}
+    return plain(drawing) | {"gains": gains(board), "partners": learned}
 
 
 def drawn(data: dict[str, Any]) -> dict[str, Any]:
@@ -75,16 +74,21 @@ def drawn(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in WRITTEN}
 
 
+def _unit(score: Score) -> dict[str, Any]:
+    return {"metric_name": score.label, "percent": score.percent, "higher_is_better": score.higher_is_better}
+
+
+def _end(results: Sequence[Result]) -> float:
+    """Return the score of the kept models in the unit of the curves, mean over clients and runs."""
+    return float(np.nanmean([np.nanmean(result.final["test_score"]) for result in results]))
+
+
 def per_client(comparison: "Comparison", method: str) -> dict[str, np.ndarray | None]:
     """Return `score`, `alone` and `gain` of every client, `[K]` each, means over seeds (None without a baseline)."""
     baseline = comparison.baseline
     gain = None if baseline in (None, method) else comparison.gains(method)
-    alone = None if gain is None or baseline is None else _over_seeds(comparison.scores(baseline))
-    return {
-        "score": _over_seeds(comparison.scores(method)),
-        "alone": alone,
-        "gain": None if gain is None else _over_seeds(gain),
-    }
+    alone = None if gain is None or baseline is None else comparison.scores(baseline)
+    return {"score": comparison.scores(method), "alone": alone, "gain": gain}
 
 
 def worst_clients(comparison: "Comparison", method: str, most: int = 10) -> list[dict[str, Any]]:
@@ -96,12 +100,6 @@ def worst_clients(comparison: "Comparison", method: str, most: int = 10) -> list
         | _about(comparison.clients, int(i))
         for i in order
     ]
-
-
-def _over_seeds(values: Any) -> np.ndarray:
-    """Return one number per client: `[seeds, K]` becomes `[K]`."""
-    array = np.asarray(values, float)
-    return array.mean(0) if array.ndim == 2 else array
 
 
 def _worst_first(values: Any, score: Score) -> np.ndarray:
@@ -118,11 +116,20 @@ def _sampled(comparison: "Comparison", method: str, methods: int) -> dict[str, A
     gain = values["gain"]
     if gain is not None:
         shown["gaining"], shown["losing"] = int((gain > 0).sum()), int((gain < 0).sum())
-        shown["median_gain"] = float(np.median(gain))
+        shown["median_gain"] = float(np.nanmedian(gain))
+        shown["reach"] = _reach(comparison, method, ids)
     note = ""
     if len(ids) < len(order):
         note = f"{count_text(len(ids))} of {count_text(len(order))} clients are drawn, evenly spaced in order of score."
     return shown | {"ids": ids.tolist(), "note": note}
+
+
+def _reach(comparison: "Comparison", method: str, ids: np.ndarray) -> list[float | None] | None:
+    """Return how far each drawn client's gain may be off (half its 95 % interval); None where it is not known."""
+    if len(comparison.clients["names"]) > CLIENTS:
+        return None
+    known = {c.client: None if c.high is None else c.high - c.gain for c in comparison.client_gains(method)}
+    return [known.get(comparison.clients["names"][i]) for i in ids]
 
 
 def _curve(results: Sequence[Result]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ function clientFigure(data, look, name, byGain) {
   const about = places.map((i) => {
     const client = data.clients[part.ids[i]];
     let text = `<b>${short(client.name, 60)}</b><br>${data.metric_name} ${scoreText(data, part.score[i])}`;
-    if (part.gain) text += `<br>training alone ${scoreText(data, part.alone[i])}<br>gain ${gainText(data, part.gain[i])}`;
+    if (part.gain) text += `<br>training alone ${scoreText(data, part.alone[i])}<br>gain ${gainText(data, part.gain[i])}${part.reach && part.reach[i] ? ` ± ${gainText(data, part.reach[i]).replace("+", "")}` : ""}`;
     text += `<br>${client.samples.toLocaleString("en")} training samples`;
     if (client.group !== null) text += `<br>group ${safe(client.group)}`;
     return text + (client.labels ? `<br>labels ${safe(client.labels)}` : "");
@@ -151,6 +151,7 @@ function clientFigure(data, look, name, byGain) {
       x, y: gain.map((v) => v * scale), type: "bar", yaxis: "y2", text: about, textposition: "none", showlegend: false,
       hovertemplate: "%{text}<extra></extra>",
       marker: { color: gain.map((v) => (v < 0 ? look.loss : look.gain)), line: { width: 0 } },
+      error_y: part.reach && count <= 60 ? { type: "data", array: take(part.reach).map((v) => (v || 0) * scale), color: look.soft, thickness: 1, width: 2 } : undefined,
     });
   }
   const room = look.narrow ? 14 : 60;
@@ -186,22 +187,22 @@ function bytesFigure(data, look) {
   for (const m of sends) {
     const style = styleOf(data, look, m.method);
     traces.push({
-      x: [m.bytes_per_client], y: [m.mean * scale], mode: "markers",
+      x: [m.bytes_per_client], y: [m.end * scale], mode: "markers",
       marker: { size: 13, color: style.color, symbol: style.symbol, line: { color: look.back, width: 1.5 } },
-      text: [`<b>${short(m.method, 28)}</b><br>${bytesText(m.bytes_per_client)} per client, ${scoreText(data, m.mean)}`],
+      text: [`<b>${short(m.method, 28)}</b><br>${bytesText(m.bytes_per_client)} per client, ${scoreText(data, m.end)}`],
       hovertemplate: "%{text}<extra></extra>",
     });
   }
   const lines = silent.map((m) => {
     const style = styleOf(data, look, m.method);
-    return { type: "line", xref: "paper", x0: 0, x1: 1, y0: m.mean * scale, y1: m.mean * scale, line: { color: style.color, width: 1.5, dash: style.dash } };
+    return { type: "line", xref: "paper", x0: 0, x1: 1, y0: m.end * scale, y1: m.end * scale, line: { color: style.color, width: 1.5, dash: style.dash } };
   });
   const names = silent.map((m) => ({
-    xref: "paper", x: 0, xanchor: "left", y: m.mean * scale, yanchor: "bottom", showarrow: false,
-    text: `${short(m.method, 28)}: 0 bytes, ${scoreText(data, m.mean)}`, font: { size: 12, color: styleOf(data, look, m.method).color },
+    xref: "paper", x: 0, xanchor: "left", y: m.end * scale, yanchor: "bottom", showarrow: false,
+    text: `${short(m.method, 28)}: 0 bytes, ${scoreText(data, m.end)}`, font: { size: 12, color: styleOf(data, look, m.method).color },
   }));
   // The ends are what is compared: where a run began may lie outside.
-  const ends = data.methods.map((m) => m.mean * scale), low = Math.min(...ends), high = Math.max(...ends);
+  const ends = data.methods.map((m) => m.end * scale), low = Math.min(...ends), high = Math.max(...ends);
   const span = Math.max(high - low, 0.04 * Math.max(Math.abs(high), Math.abs(low)), 1e-9), pad = [0.25 * span, 0.8 * span];
   const range = ends.length < 2 ? undefined : data.higher_is_better ? [low - pad[1], high + pad[0]] : [low - pad[0], high + pad[1]];
   const passed = traces.flatMap((trace) => trace.x);

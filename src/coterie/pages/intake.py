@@ -1,12 +1,12 @@
 """What went in: the task, every column of a table and what became of it, or the shape of arrays, and the classes."""
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.experiment.folder import RunFolder
+from coterie.learning.score import verdict_words
 from coterie.pages.html import Cell, Html, Row, h, join, table
 from coterie.pages.words import clip, count_text, listed
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["section"]
 
-LEVELS = 8  # words of a column that are listed
+ROWS = 40  # columns listed at once; the others are behind a click
 CLASSES = 12  # classes that are listed in the sentence about the task
 WHAT = {
     "number": "number",
@@ -32,37 +32,37 @@ def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
     record = _record(comparison)
     warnings = [h("li", words) for words in record.get("warnings", ())]
     return join(
-        [h("p", sentence) for sentence in _sentences(comparison.clients, record)],
+        [h("p", sentence) for sentence in _sentences(comparison, record)],
         h("ul", warnings, class_="warnings") if warnings else None,
         _columns(record["columns"]) if record.get("columns") else None,
     )
 
 
 def _record(comparison: "Comparison") -> Mapping[str, Any]:
-    """Return what is known about the table: from memory, or from the folder of a run; empty for arrays."""
+    """Return what is known about a table (`Intake.to_dict`): from memory, or from a run's folder; empty for arrays."""
     if "intake" in comparison.clients:
         return comparison.clients["intake"] or {}
     folder = next(iter(comparison.results.values()))[0].folder
-    path = None if folder is None else Path(folder) / "preparation.json"
-    if path is None or not path.is_file():
-        return {}
-    from coterie.data.tables import Preparation
-
-    return Preparation.from_dict(json.loads(path.read_bytes())).intake()
+    preparation = None if folder is None else RunFolder(folder).preparation()
+    return {} if preparation is None else preparation.intake().to_dict()
 
 
-def _sentences(clients: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
-    """Return the task and the inputs as sentences."""
-    task = record.get("task") or _task(clients)
+def _sentences(comparison: "Comparison", record: Mapping[str, Any]) -> list[str]:
+    """Return the task, the inputs, and by what methods are judged, as sentences."""
+    clients = comparison.clients
     shape = clients.get("sample_shape")
     inputs = ""
     if record.get("columns"):
-        used = [column for column in record["columns"] if column.get("features")]
-        counts = [len(used), len(record["columns"]), sum(len(column["features"]) for column in used)]
-        inputs = "{} of {} columns became {} inputs.".format(*map(count_text, counts))
+        used = [column for column in record["columns"] if column["becomes"]]
+        counts = [len(used), len(record["columns"]), record["inputs"]]
+        inputs = "{} of {} columns became {} inputs".format(*map(count_text, counts))
+        inputs += f"; {record['statistics']}." if record.get("statistics") else "."
     elif shape:
         inputs = f"A sample is an array of {' × '.join(map(str, shape))} numbers."
-    return [sentence for sentence in (task, inputs) if sentence]
+    said = [record.get("task") or _task(clients), inputs]
+    if comparison.results and next(iter(comparison.results.values()))[0].chosen_metric is None:
+        said.append(verdict_words(clients["kind"], clients.get("label_counts") or (), clients.get("class_names") or ()))
+    return [sentence[:1].upper() + sentence[1:].rstrip(".") + "." for sentence in said if sentence]
 
 
 def _task(clients: Mapping[str, Any]) -> str:
@@ -82,21 +82,18 @@ def _task(clients: Mapping[str, Any]) -> str:
 def _columns(columns: Sequence[Mapping[str, Any]]) -> Html:
     rows = []
     for column in columns:
-        inputs = column.get("features") or ()
-        levels = [str(level) for level in column.get("levels") or ()]
-        shown = ", ".join(clip(level) for level in levels[:LEVELS])
-        shown += f" and {count_text(len(levels) - LEVELS)} more" if len(levels) > LEVELS else ""
-        missing = float(column.get("missing") or 0)
-        rows.append(
-            Row(
-                [
-                    Cell(clip(str(column["name"])), kind="name"),
-                    WHAT.get(column["kind"], column["kind"]),
-                    Cell(count_text(len(inputs)), len(inputs)),
-                    Cell(f"{100 * missing:.1f} %" if missing else "–", missing),
-                    " ".join(part for part in (shown, column.get("note") or "") if part) or "–",
-                ],
-                "" if inputs else "aside",
-            )
-        )
-    return table(["text:column", "text:what became of it", "inputs", "missing", "text:levels and notes"], rows)
+        inputs, missing = column["becomes"], float(column["missing"] or 0)
+        share = "–" if not missing else "< 1 %" if missing < 0.01 else f"{100 * missing:.0f} %"
+        cells = [
+            Cell(clip(str(column["name"])), kind="name"),
+            WHAT.get(column["kind"], column["kind"]),
+            Cell(count_text(len(inputs)), len(inputs)),
+            Cell(share, missing),
+            clip(column["note"] or "–"),
+        ]
+        rows.append(Row(cells, "" if inputs else "aside"))
+    heads = ["text:column", "text:what became of it", "inputs", "missing", "text:notes"]
+    if len(rows) <= ROWS:
+        return table(heads, rows, "intake-table")
+    rest = h("details", h("summary", f"the other {count_text(len(rows) - ROWS)} columns"), table(heads, rows[ROWS:]))
+    return join(table(heads, rows[:ROWS], "intake-table"), rest)

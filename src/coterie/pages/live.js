@@ -30,7 +30,7 @@
       bar.max = 1;
       bar.value = share;
       const curve = data.curves[name], last = curve && curve.score.mean[curve.score.mean.length - 1];
-      const where = !run ? "waits" : ended(run) ? (done === 1 ? "1 run done" : `${done} runs done`) : `run ${runs.length}: round ${run.round} of ${run.rounds}`;
+      const where = !run ? "waits" : ended(run) ? (done === 1 ? "1 run done" : `${done} runs done`) : run.stage === "tune" ? `tuning: ${run.round} of ${run.rounds} candidates` : `run ${runs.length}: round ${run.round} of ${run.rounds}`;
       line.append(element("span", name, "name"), bar, element("span", where, "where"), element("span", last === undefined || last === null ? "" : scoreText(data, last), "value"));
       return line;
     });

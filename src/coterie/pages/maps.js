@@ -17,7 +17,7 @@ function unpack(map, at) {
 }
 
 function weightsFigure(data, look, map, at) {
-  const n = map.labels.length, wide = look.width > 560, side = Math.min(look.width, 720);
+  const n = map.labels.length, wide = look.width > 560, side = Math.min(look.width, look.printing ? 500 : 720);
   const ticks = n <= (wide ? 40 : 16)
     ? { tickvals: map.labels.map((_, i) => i), ticktext: map.labels.map((name) => short(name, wide ? 18 : 9)) }
     : { showticklabels: false, ticks: "" };

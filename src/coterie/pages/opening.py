@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.pages.answer import Gain, Tile, gain_tile, partner_tile, price_tile, role
+from coterie.pages.answer import Gain, Tile, gain_tile, partner_tile, price_tile
 from coterie.pages.html import Html, h, join
-from coterie.pages.words import clip, count_text, gain_text
+from coterie.pages.words import clip, count_text, gain_text, together
 
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
@@ -28,7 +28,7 @@ def title(comparison: "Comparison") -> str:
 
 def opening(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return the question, the answer in one sentence, three tiles, and facts about the comparison."""
-    answer, colon, detail = comparison.verdict().partition(": ")
+    answer, colon, detail = together(comparison.verdict()).partition(": ")
     spoken = h("p", answer + colon, h("span", detail, class_="detail") if detail else None, class_="verdict")
     about = comparison.clients.get("about")
     return h(
@@ -46,7 +46,7 @@ def _tiles(comparison: "Comparison", data: Mapping[str, Any]) -> Html | None:
     if len(comparison.results) < 2:
         return None
     tiles = [
-        gain_tile(comparison, data["gains"]),
+        gain_tile(comparison),
         partner_tile(comparison, data["partners"]),
         price_tile(comparison),
     ]
@@ -54,8 +54,8 @@ def _tiles(comparison: "Comparison", data: Mapping[str, Any]) -> Html | None:
 
 
 def _tile(tile: Tile) -> Html:
-    answer = h("p", tile.answer, class_=f"answer {tile.tone}".strip())
-    return h("div", h("h2", tile.question), answer, h("p", tile.detail, class_="why"), class_="tile")
+    answer = h("p", together(tile.answer), class_=f"answer {tile.tone}".strip())
+    return h("div", h("h2", tile.question), answer, h("p", together(tile.detail), class_="why"), class_="tile")
 
 
 def _facts(comparison: "Comparison") -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def role_tag(comparison: "Comparison", method: str) -> Html | None:
         "guess": (guess, f"Always the {guess} of the client's own training data"),
         "pooled": ("one model on all data", "Trained on all data in one place, which these clients cannot do"),
     }
-    kind = role(comparison, method)
+    kind = comparison.role(method)
     return h("span", words[kind][0], class_="tag", title=words[kind][1]) if kind in words else None
 
 
@@ -94,11 +94,15 @@ def forest(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
     if not gains:
         return ""
     order = [row["method"] for row in data["methods"] if row["method"] in gains]
-    candidates = [method for method in order if role(comparison, method) == "cooperates"]
+    candidates = [method for method in order if comparison.role(method) == "cooperates"]
     low, high = _range(gains, candidates or order, order)
     place = _scale(low, high)
     rows = [_lane(comparison, method, gains[method], low, high) for method in order]
-    ticks = [h("b", gain_text(tick, comparison.score), style=f"left:{place(tick):.2f}%") for tick in _ticks(low, high)]
+    scale = 100 if comparison.score.percent else 1
+    ticks = [
+        h("b", f"{scale * tick:+.3g}".replace("-", "−") if tick else "0", style=f"left:{place(tick):.2f}%")
+        for tick in _ticks(low, high)
+    ]
     axis = h(
         "li",
         h("span", class_="name"),
@@ -106,32 +110,29 @@ def forest(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
         h("span", "points" if comparison.score.percent else comparison.score.label, class_="value"),
         class_="axis",
     )
-    zero = f"{place(0):.2f}%"
-    return join(
-        h(
-            "p",
-            "The mean gain over training alone, with its 95 % interval. Right of the line clients do better than "
-            "alone; an interval that crosses it says that this may be chance.",
-        ),
-        h("ul", rows, axis, class_="forest", style=f"--zero:{zero}"),
+    corrected = f", corrected for choosing among {len(candidates)} methods" if len(candidates) > 1 else ""
+    words = (
+        f"The mean gain over training alone, with its 95 % interval{corrected}. Right of the line clients do better "
+        "than alone; an interval that crosses it says that this may be chance."
     )
+    notes = h("ul", [h("li", together(note)) for note in comparison.judgement().notes], class_="note")
+    plot = h("ul", rows, axis, class_="forest", style=f"--zero:{place(0):.2f}%")
+    return join(h("p", together(words)), plot, notes)
 
 
 def _lane(comparison: "Comparison", method: str, gain: Gain, low: float, high: float) -> Html:
     """Return one row of the forest plot."""
     place = _scale(low, high)
-    kind = role(comparison, method)
-    tone = "gain" if gain.low > 0 else "loss" if gain.high < 0 else "open"
-    known = math.isfinite(gain.low) and math.isfinite(gain.high)
-    left, right = place(gain.low if known else gain.mean), place(gain.high if known else gain.mean)
+    kind = comparison.role(method)
+    left, right = (place(end) for end in (gain.low, gain.high)) if gain.known else (place(gain.mean),) * 2
     bar = h("i", class_="bar", style=f"left:{left:.2f}%;width:{max(right - left, 0):.2f}%")
     side = "" if low <= gain.mean <= high else " below" if gain.mean < low else " above"
     point = h("i", class_=f"point {kind}{side}", style=f"left:{place(gain.mean):.2f}%")
     low_text, high_text = (gain_text(value, comparison.score) for value in (gain.low, gain.high))
-    between = h("small", f"{low_text} to {high_text}") if known else h("small", "no interval")
+    between = h("small", f"{low_text} to {high_text}") if gain.known else h("small", "no interval")
     value = h("span", h("strong", gain_text(gain.mean, comparison.score)), " ", between, class_="value")
     name = h("span", clip(method), " ", role_tag(comparison, method), class_="name")
-    return h("li", name, h("span", bar, point, class_="lane"), value, class_=tone)
+    return h("li", name, h("span", bar, point, class_="lane"), value, class_=gain.tone or "open")
 
 
 def _range(gains: Mapping[str, Gain], candidates: Sequence[str], order: Sequence[str]) -> tuple[float, float]:

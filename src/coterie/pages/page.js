@@ -23,7 +23,7 @@ function openPage(data, names, paintAll) {
   function draw(id, figure) {
     const place = byId(id);
     if (!place) return;
-    const look = { ...LOOKS[theme()], width: widthOf(place), narrow: !printing && window.innerWidth < 640 };
+    const look = { ...LOOKS[theme()], width: widthOf(place), printing, narrow: !printing && window.innerWidth < 640 };
     const [traces, layout] = figure(look);
     Plotly.react(place, traces, layout.width ? layout : { ...layout, width: look.width }, config);
   }

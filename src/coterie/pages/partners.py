@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from coterie.learning.score import Score
 from coterie.pages.html import Cell, Html, Row, figure, h, join, table
 from coterie.pages.sections import choice
 from coterie.pages.tables import gain_cell
-from coterie.pages.words import bytes_text, clip, count_text
+from coterie.pages.words import bytes_text, clip, count_text, gain_text
 
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
@@ -30,8 +31,10 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
     frame, found = learned["table"], learned["found"]
     member = {name: number for number, group in enumerate(found.groups, 1) for name in group}
     grouped = len(found.groups) > 1
-    unit = ", points" if comparison.score.percent else ""
+    score = comparison.score
+    unit = ", points" if score.percent else f", {score.label}"
     with_gain = bool(frame["gain"].notna().any())
+    known = {c.client: c for c in comparison.client_gains(learned["method"])} if with_gain else {}
     heads = ["text:client", *(["group"] if grouped else []), "text:learns from", "weight"]
     heads += [*([f"gain{unit}"] if with_gain else []), "bytes"]
     sites = [(site, part) for site, part in frame.groupby("site", sort=False)]
@@ -47,7 +50,9 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
         more = f" and {len(named) - PARTNERS} more" if len(named) > PARTNERS else ""
         cells: list[Any] = [Cell(clip(str(site)), kind="name"), *([member.get(site, "–")] if grouped else [])]
         cells += [partners + more or "nobody", f"{100 * named['weight'].sum():.0f} %"]
-        cells += [gain_cell(float(part["gain"].iloc[0]), comparison.score)] if with_gain else []
+        if with_gain:
+            own = known.get(site)
+            cells.append(gain_cell(float(part["gain"].iloc[0]), score, _between(own, score)))
         rows.append(Row([*cells, bytes_text(float(part["bytes"].sum()))]))
     words = (
         f"As {learned['method']} learned it. {found.sentence} The weight is what a client takes from others in all; "
@@ -62,6 +67,11 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
             "p", f"{count_text(len(sites) - MOST)} more clients are in the file of ", h("code", "coterie graph"), "."
         )
     return join(h("p", words), table(heads, rows[:ROWS], "partners-table"), rest, left)
+
+
+def _between(own: Any, score: Score) -> str:
+    """Return the interval of a client's gain."""
+    return "" if own is None or own.low is None else f"({gain_text(own.low, score)} to {gain_text(own.high, score)})"
 
 
 def _maps(data: Mapping[str, Any]) -> Html | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from coterie.pages.html import Html, Row, h, join, table
-from coterie.pages.words import seconds_text
+from coterie.pages.words import count_text, seconds_text
 from coterie.storage.toml import dump_toml
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def repeat(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
         h("div", h("h3", "Configuration"), [_config(*item) for item in comparison.results.items()], class_="screen"),
         h("h3", "Device and time"),
         table(
-            ["text:method", "seed", "text:device", "total", "compiling", "in the program"],
-            [_times(method, result) for method, results in comparison.results.items() for result in results],
+            ["text:method", "runs", "text:device", "seconds of a run", "compiling", "in the program"],
+            [_times(method, results) for method, results in comparison.results.items()],
         ),
     )
 
@@ -41,9 +41,14 @@ def _config(method: str, results: Any) -> Html:
     return h("details", h("summary", method, " ", h("small", words)), h("pre", text))
 
 
-def _times(method: str, result: Any) -> Row:
-    spent = [seconds_text(result.seconds.get(part)) for part in ("wall", "compile", "program")]
-    return Row([method, result.config["run"]["seed"], result.device, *spent])
+def _times(method: str, results: Any) -> Row:
+    """Return the mean times of a method's runs."""
+    spent = []
+    for part in ("wall", "compile", "program"):
+        known = [result.seconds[part] for result in results if part in result.seconds]
+        spent.append(seconds_text(sum(known) / len(known) if known else None))
+    devices = ", ".join(sorted({result.device for result in results}))
+    return Row([method, count_text(len(results)), devices, *spent])
 
 
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
+  const trained = { ...data, ...data.trained }; // curves are in the unit of the score that was followed in training
   const names = data.methods.map((m) => m.method);
   const state = { hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0 };
   state.at = data.weights.map((map) => map.rounds.length - 1);
@@ -11,7 +12,7 @@
     curves() {
       for (const what of ["score", "loss"]) {
         const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
-        draw(`${what}-curve`, (l) => curveFigure(data, { ...l, band }, what, state.hidden, state.bands, state.focus));
+        draw(`${what}-curve`, (l) => curveFigure(trained, { ...l, band }, what, state.hidden, state.bands, state.focus));
       }
     },
     clients() {
@@ -43,12 +44,12 @@
     path() {
       const path = data.paths[state.path];
       if (!path) return;
-      draw("path-plot", (l) => pathFigure(data, l, path));
+      draw("path-plot", (l) => pathFigure(trained, l, path));
       byId("path-reading").textContent = (data.paths.length > 1 ? `${path.method}: ` : "") + path.reading;
       byId("path-note").textContent = `${path.note} Drawn from the run with seed ${path.seed}.`;
     },
     quality() { if (Object.keys(data.quality).length) draw("quality-plot", (l) => qualityFigure(data, l)); },
-    bytes() { draw("bytes-plot", (l) => bytesFigure(data, l)); },
+    bytes() { draw("bytes-plot", (l) => bytesFigure(trained, l)); },
     partition() { draw("partition-plot", (l) => partitionFigure(data, l)); },
   };
 

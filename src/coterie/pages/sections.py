@@ -22,7 +22,7 @@ def choice(name: str, label: str, *more: Any) -> Html:
 def rounds(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return the section with the curves over rounds."""
     stopped = any(curve["stopped_early"] for curve in data["curves"].values())
-    name = data["metric_name"]
+    name = data["trained"]["metric_name"]
     words = (
         "Each line is the mean over clients, on their own test samples; the band holds the middle 80 % of the clients "
         "(10th to 90th percentile, runs pooled)." + (" A run that stopped early stays where it stopped." * stopped)
@@ -43,7 +43,10 @@ def each_client(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     compared = len(comparison.results) > 1 and comparison.baseline
     words: list[Any] = [f"Every client's {name}, sorted."]
     if compared:
-        words = [f"Every client's {name} with the chosen method, sorted, and below it the gain over training alone."]
+        words = [
+            f"Every client's {name} with the chosen method, sorted, and below it the gain over training alone; a thin "
+            "line is the 95\u00a0% interval of that client."
+        ]
     if not comparison.baseline:
         words += [" Training alone (the method ", h("code", "local"), ") was not run, so gains are not known."]
     box = h("input", type="checkbox", id="by-gain")
@@ -93,7 +96,7 @@ def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
     """Return the section with the score against bytes; empty if nobody sends anything."""
     if not any(row["bytes_per_client"] > 0 for row in data["methods"]):
         return ""
-    name = data["metric_name"]
+    name = data["trained"]["metric_name"]
     methods = [row["method"] for row in data["methods"]]
     words = (
         f"The bytes a client has sent and received (mean over clients, logarithmic) and its {name} then; the large "

@@ -15,6 +15,7 @@ __all__ = [
     "score_text",
     "seconds_text",
     "times_text",
+    "together",
 ]
 
 NAME_LENGTH = 80
@@ -65,6 +66,11 @@ def times_text(value: float) -> str:
     if abs(value - 1) < 0.05:
         return "the same as"
     return f"{value:.0f} ×" if value >= 9.95 else f"{value:.1f} ×" if value >= 0.095 else f"{value:.2g} ×"
+
+
+def together(text: str) -> str:
+    """Keep a number and what follows it in one line: 95 %, 3 ×."""
+    return text.replace(" %", "\u00a0%").replace(" ×", "\u00a0×")
 
 
 def listed(names: Sequence[str]) -> str:
