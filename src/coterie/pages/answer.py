@@ -76,8 +76,10 @@ def gain_tile(comparison: "Comparison") -> Tile:
 
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
     """Return what the best method that learned a graph says: its label, the table of `who`, the groups found."""
-    from coterie.comparison.who import best_learner, groups_found, who
-
+    try:
+        from coterie.comparison.who import best_learner, groups_found, who
+    except ImportError:
+        return None
     label = best_learner(comparison)
     if label is None:
         return None
