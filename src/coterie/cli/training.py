@@ -35,6 +35,8 @@ Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
 CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are compressed (coterie list codecs).")]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Serve a page on this computer that grows while it trains.")]
+Port = Annotated[int, typer.Option(help="Where --watch serves its page; 0 is any port that is free.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
 
 Flags = Mapping[str, Mapping[str, Any]]  # section -> key -> value; None: not given
@@ -95,6 +97,8 @@ def compare(
     changes: Set = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
+    watch: Watch = False,
+    port: Port = 0,
     as_json: Json = False,
 ) -> None:
     """Compare methods: would cooperation help these clients?"""
@@ -118,7 +122,7 @@ def compare(
         else {}
     )
     config = ComparisonConfig.from_dict(_changed(tables, flags, changes))
-    run_comparison(config, out or Path("comparison"), where, preallocate, as_json)
+    run_comparison(config, out or Path("comparison"), where, preallocate, as_json, port if watch else None)
 
 
 def resume(
@@ -166,16 +170,27 @@ def report(
     )
 
 
-def run_comparison(config: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> tuple[Any, Any]:
-    """Run a comparison with progress bars and show its result; returns it, and the console to print more."""
+def run_comparison(
+    config: Any, folder: Path, where: str, preallocate: bool, as_json: bool, port: int | None = None
+) -> tuple[Any, Any]:
+    """Run a comparison with progress bars and show its result; returns it, and the console to print more.
+
+    With a `port` (0: any that is free) a page on this computer shows the curves while they grow.
+    """
     console = _console(as_json)
     device = _device(where, preallocate, console)
     from coterie.cli.screen import print_leaderboard
+    from coterie.cli.watch import watched
     from coterie.comparison.compare import compare as compare_methods
 
-    with _screen(console, folder, config.seeds * len(config.methods)) as screen:
-        comparison = compare_methods(config, out=folder, device=device, progress=screen.update)
-    path = _report_or_note(comparison, folder / "report.html", console)
+    runs = max(config.seeds, config.splits or 1) * len(config.methods)
+    with watched(config, folder, runs, port, console) as live:
+        with _screen(console, folder, runs) as screen:
+            progress = screen.update if live is None else live.beside(screen.update)
+            comparison = compare_methods(config, out=folder, device=device, progress=progress)
+        path = _report_or_note(comparison, folder / "report.html", console)
+        if live is not None and path is not None:
+            live.finish(Path(path).read_text(encoding="utf-8"))
     if as_json:
         print(json.dumps(comparison.to_dict() | {"report": path}))
         return comparison, console
