@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.cli.training import _changed
+from coterie.cli.training import changed
 from coterie.comparison.compare import _jobs, compare
 from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import DEFAULT_METHODS, DEFAULT_TABLES, ComparisonConfig, choice_of, with_method
@@ -295,7 +295,7 @@ def test_the_command_names_everything_that_was_changed(rounds, lr, seeds, tie):
     words = shlex.split(repeat_command(planned.experiment, entries, planned.seeds))
     flags = dict(zip(words[2:6:2], words[3:6:2], strict=True))
     asked = {"compare": {"methods": flags["--methods"].split(","), "seeds": int(flags["--seeds"])}}
-    again = ComparisonConfig.from_dict(_changed({}, asked, words[7::2]))
+    again = ComparisonConfig.from_dict(changed({}, asked, words[7::2]))
     assert words[6::2] == ["--set"] * len(words[7::2])
     for first, second in zip(planned.methods, again.methods, strict=True):
         assert with_method(planned.experiment, choice_of(first)) == with_method(again.experiment, choice_of(second))

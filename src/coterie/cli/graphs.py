@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.training import Set, _changed
+from coterie.cli.training import Set, changed
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
@@ -64,7 +64,7 @@ def graph(
     for section, key, value in asked:
         if value is not None:
             given.setdefault(section, {})[key] = value
-    _by_name(what, Experiment.from_dict(_changed({}, given, changes)), out)
+    _by_name(what, Experiment.from_dict(changed({}, given, changes)), out)
 
 
 def _of_folder(folder: Path, out: Path | None, number: int | None, method: str | None) -> None:

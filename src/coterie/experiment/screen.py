@@ -58,6 +58,9 @@ class Screen:
         if stage == "note":
             self.console.print(f"note: {metrics['note']}", markup=False)
             return
+        if stage == "plan":
+            self._plan(rounds, metrics["intake"])
+            return
         if stage == "tune":
             if self._progress is not None:
                 self._draw(label, seed, stage, number, rounds, "tuning")
@@ -72,6 +75,13 @@ class Screen:
             self.console.print(
                 f"{label} seed {seed}: round {number} of {rounds}, {score}", markup=False, soft_wrap=True
             )
+
+    def _plan(self, runs: int, intake: Any) -> None:
+        """Show what went in, and how many runs there will be."""
+        self.runs = runs
+        self.console.print(intake)
+        if self._all is not None and self._progress is not None:
+            self._progress.update(self._all, total=runs)
 
     def _draw(self, label: str, seed: int, stage: str, number: int, rounds: int, score: str) -> None:
         assert self._progress is not None
@@ -105,6 +115,10 @@ class NotebookLine:
 
         if stage == "note":
             display(HTML(f"<p>note: {escape_html(metrics['note'])}</p>"))
+            return
+        if stage == "plan":
+            self.runs = rounds
+            display(metrics["intake"])
             return
         ended = stage in ("end", "read")
         self.ended += ended

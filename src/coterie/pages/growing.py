@@ -45,6 +45,9 @@ class Growing:
         if stage == "note":
             self._notes = [*self._notes, str(metrics["note"])][-NOTES:]
             return
+        if stage == "plan":
+            self.runs = rounds
+            return
         self.methods.setdefault(label, "cooperates")
         known = self._running.get((label, seed))
         self._running[label, seed] = (stage, number, rounds)
