@@ -71,7 +71,6 @@ class Engine:
         self.task, self.device = task, device
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
-        self.target_std = federation.target_std  # scores are in the target's own unit
         self.clients: Clients = self.place(federation.arrays())
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
@@ -284,9 +283,8 @@ class Training:
             return metrics
 
         by_split = self.call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
-        score, std = self.task.score, self.engine.target_std
         return {
-            f"{split}_{name}": np.asarray(values) if name == "loss" else score.in_unit(np.asarray(values), std)
+            f"{split}_{name}": np.asarray(values)
             for split, metrics in by_split.items()
             for name, values in metrics._asdict().items()
         }

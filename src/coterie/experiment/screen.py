@@ -1,9 +1,7 @@
 """What a person sees during runs: bars in a terminal, plain lines without one, one line that changes in a notebook.
 
-with shown(None, runs=6) as progress:   # None: automatic, True: always, False: never, or a function of one's own
-    ...
-    if progress is not None:
-        progress(label, seed, stage, round, rounds, metrics)
+`shown(progress, runs)` gives the function that runs call: `progress` is None (automatic: in a terminal and in a
+notebook), True, False, or a function of one's own.
 """
 
 import contextlib
@@ -111,7 +109,7 @@ class NotebookLine:
 
     def update(self, label: str, seed: int, stage: str, number: int, rounds: int, metrics: dict[str, Any]) -> None:
         """Show one event of a run (the arguments of `Show`)."""
-        from IPython.display import HTML, display
+        from IPython.display import HTML, display  # type: ignore[import-not-found, unused-ignore]
 
         if stage == "note":
             display(HTML(f"<p>note: {escape_html(metrics['note'])}</p>"))
