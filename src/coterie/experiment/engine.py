@@ -32,6 +32,9 @@ from coterie.peers.tables import make_tables
 __all__ = ["Engine", "Rounds", "StackedTraining", "Training"]
 
 
+PLACES = ("listeners", "listening", "seat", "chance", "schedule")  # the tables over places for listeners
+
+
 class Rounds(NamedTuple):
     """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights, and
     the method's own counts so far."""
@@ -142,12 +145,15 @@ class Training:
         self.peers = peers or Simulation(engine.plan)
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
+        self._width = graph.listeners[0].shape[1]
         self._use(graph, weights)
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
 
     def _use(self, graph: Graph, weights: np.ndarray) -> None:
         self.graph = graph
         tables = make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type)
+        if self.codec is None and isinstance(self.peers, Simulation):  # elsewhere an empty place is a place for bytes
+            tables = widened(tables, self._width)
         self.peers.use_tables(tables)
         self._tables = self.engine.put(tables)
 
@@ -334,3 +340,15 @@ class StackedTraining(Training):
 def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
     """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
     return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
+
+
+def widened(tables: Any, places: int) -> Any:
+    """Return tables with empty places for listeners: how many the most popular client has after a stage differs from
+    run to run, and all of them shall use the same program."""
+    more = places - tables.listeners.shape[1]
+    if more <= 0:
+        return tables
+    own = np.broadcast_to(tables.ids[:, None], (len(tables.ids), more))
+    empty = {name: np.zeros((*getattr(tables, name).shape[:-1], more), getattr(tables, name).dtype) for name in PLACES}
+    empty["listeners"] = own.astype(tables.listeners.dtype)
+    return tables._replace(**{k: np.concatenate([getattr(tables, k), new], axis=-1) for k, new in empty.items()})
