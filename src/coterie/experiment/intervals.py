@@ -16,15 +16,7 @@ import numpy as np
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 
-__all__ = [
-    "LEVELS",
-    "OWN_ROWS",
-    "half_width",
-    "half_width_of",
-    "interval_record",
-    "intervals_of",
-    "validation_residuals",
-]
+__all__ = ["LEVELS", "OWN_ROWS", "half_width", "half_width_of", "interval_record", "intervals_of"]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 OWN_ROWS = 20  # validation rows from which a client's own residuals are used
@@ -65,10 +57,10 @@ def intervals_of(task: Any, models: Any, federation: Federation) -> dict[str, An
     """Return the half-widths of a regression's models `[K, ...]`; None for classes, or without validation rows."""
     if federation.kind != "regression" or not np.any(federation.validation.count):
         return None
-    return interval_record(federation.names, validation_residuals(task, models, federation))
+    return interval_record(federation.names, _validation_residuals(task, models, federation))
 
 
-def validation_residuals(task: Any, models: Any, federation: Federation) -> list[np.ndarray]:
+def _validation_residuals(task: Any, models: Any, federation: Federation) -> list[np.ndarray]:
     """Return the absolute residuals `[n, outputs]` of each client's model on its validation rows, in the target's unit.
 
     Args:
