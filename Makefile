@@ -4,7 +4,7 @@
 #   make test                         lint, types, tests, documentation
 #   make lint                         the first two of them
 #   make docs                         the documentation as pages that open without a network: site/index.html
-#   make soak                         the contract on every variant of a method; kill and resume real runs, 200 times
+#   make soak                         every test with all of its cases; kill and resume real runs, 200 times
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
 #   make clean                        remove the environments and caches (never results)
@@ -48,7 +48,7 @@ docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 soak: $(VENV)/installed-dev
-	COTERIE_FULL=1 $(BIN)/python -m pytest tests/testing/test_contract.py tests/peers/test_coding.py tests/cli/test_examples.py
+	COTERIE_FULL=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python benchmarks/soak_kill.py
 
 same-numbers: $(VENV)/installed-dev

@@ -1,6 +1,7 @@
 """Two virtual CPU devices for every test, so that work shared over devices is tested everywhere; before JAX starts."""
 
 import gc
+import os
 from pathlib import Path
 
 import jax
@@ -9,6 +10,14 @@ import pytest
 from coterie.experiment.device import choose_device
 
 CPU = choose_device("cpu", cores=2)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what only `make soak` runs."""
+    if os.environ.get("COTERIE_FULL"):
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+    items[:] = [item for item in items if not item.get_closest_marker("soak")]
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,8 @@ def _rows(package: str, rows: Iterable[tuple[str, ...]]) -> list[Row]:
 
 METHODS = _rows("coterie.methods", [
     ("local", "local:Local", "training alone, with early stopping for each client"),
-    ("pooled", "pooled:Pooled", "all data in one place: a ceiling that needs everyone's data"),
+    ("pooled", "pooled:Pooled", "one model on all data, which needs them in one place"),
+    ("guess", "guess:Guess", "no model: the commonest class, or the mean, of each client's own training data"),
     ("fedavg", "fedavg:FedAvg", "one model for all, averaged at a hub", "McMahan et al. 2017"),
     ("fedavg-finetuned", "fedavg_finetuned:FedAvgFinetuned",
      "the shared model, tuned on each client's own data", "Yu et al. 2020"),

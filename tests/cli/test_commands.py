@@ -258,7 +258,7 @@ def test_compare_prints_leaderboard_verdict_and_report(compared):
     number = r"\s+\d+\.\d %"
     assert re.search(rf"^ local {number * 3}\s+-\s+0 B\s+\d+\.\d\s*$", outcome.stdout, re.MULTILINE)
     assert re.search(rf"^ ditto {number * 3}\s+\d of 5\s+\d+\.\d kB\s+\d+\.\d\s*$", outcome.stdout, re.MULTILINE)
-    assert "pooled is the ceiling: needs all data in one place" in text
+    assert "pooled is one model on all data: it needs them in one place" in text
     assert "ooperation" in text
     assert (folder / "report.html").is_file()
     assert lines[-1] == f"report: {folder / 'report.html'}"

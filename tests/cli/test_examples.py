@@ -1,6 +1,5 @@
 """What the documentation promises: examples run, the skeleton keeps the contract, config files are valid."""
 
-import os
 import re
 import subprocess
 import sys
@@ -98,9 +97,11 @@ def test_every_package_has_an_api_page():
     assert {page.stem for page in (ROOT / "docs" / "reference" / "api").glob("*.md")} == packages | {"coterie", "index"}
 
 
-def test_skeleton_keeps_the_contract():
-    """All checks with COTERIE_FULL=1; else those that need no second process, which `gossip-sgd` runs for it."""
-    chosen = CHECKS if os.environ.get("COTERIE_FULL") else ("stays_finite", "alone_without_others", "resumes")
+@pytest.mark.parametrize(
+    "chosen", [("stays_finite", "alone_without_others", "resumes"), pytest.param(tuple(CHECKS), marks=pytest.mark.soak)]
+)
+def test_skeleton_keeps_the_contract(chosen):
+    """The checks that need no second process; `gossip-sgd` runs the others for it."""
     case = Case(imported(f"{ROOT / 'examples' / 'my_method.py'}:MyMethod", "MyMethod"))
     for name in chosen:
         CHECKS[name](case)
@@ -113,6 +114,7 @@ def test_first_experiment(tmp_path):
     assert len(list((tmp_path / "models").glob("*.safetensors"))) == 20
 
 
+@pytest.mark.soak
 def test_decentralised_regularisation(tmp_path):
     printed = run_python([str(ROOT / "examples" / "decentralised_regularisation.py"), "12"], tmp_path)
     common, own = (float(line.rsplit(" ", 1)[1]) for line in printed.splitlines()[:2])
@@ -121,6 +123,7 @@ def test_decentralised_regularisation(tmp_path):
     assert max(weights[:6]) < min(weights[6:])  # the stations whose instruments say nothing find out
 
 
+@pytest.mark.soak
 def test_network_lasso_path(tmp_path):
     """The example's claim: from one cluster of all over exactly the planted groups to clients on their own."""
     with pytest.warns(CoterieWarning, match="shortest edges"):

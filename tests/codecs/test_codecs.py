@@ -22,7 +22,10 @@ from support.codec_cases import CODECS, TYPES, compiled, keys, same_bits, vector
 
 INDICES = jax.jit(indices_bytes)
 codecs = pytest.mark.parametrize("name", CODECS)
-types = pytest.mark.parametrize("dtype", TYPES, ids=["float32", "float64"])
+SINGLE, DOUBLE = TYPES
+types = pytest.mark.parametrize(
+    "dtype", [pytest.param(SINGLE, id="float32"), pytest.param(DOUBLE, id="float64", marks=pytest.mark.soak)]
+)
 
 
 def size_in_program(counts):

@@ -18,7 +18,10 @@ from coterie.numerics.prox import fused
 from support.codec_cases import CODECS, TYPES, keys, numbers, same_bits, vectors
 
 codecs = pytest.mark.parametrize("name", CODECS)
-types = pytest.mark.parametrize("dtype", TYPES, ids=["float32", "float64"])
+SINGLE, DOUBLE = TYPES
+types = pytest.mark.parametrize(
+    "dtype", [pytest.param(SINGLE, id="float32"), pytest.param(DOUBLE, id="float64", marks=pytest.mark.soak)]
+)
 
 
 # Compiled once, for all vectors.

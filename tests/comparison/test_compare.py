@@ -1,32 +1,25 @@
-"""Comparing methods: statistics, leaderboard, fair settings, and that a second call does only what is missing."""
+"""Comparing methods: fair settings, folders, and that a second call does only what is missing."""
 
-import json
 import shlex
 import shutil
 from collections import Counter
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as ct
 from coterie.cli.training import _changed
 from coterie.comparison.compare import _jobs, compare
-from coterie.comparison.comparison import Comparison, baseline_of
+from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import DEFAULT_METHODS, DEFAULT_TABLES, ComparisonConfig, choice_of, with_method
 from coterie.comparison.repeat import repeat_command
-from coterie.comparison.verdict import paired_interval, verdict
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.job import Job
 from coterie.experiment.parts import Part
-from coterie.experiment.result import Result
 from coterie.experiment.run import execute
-from coterie.learning.score import SCORES
-from coterie.peers.ledger import Ledger
-from support.report_cases import ROLES
 
 TINY = {
     "partition": {"clients": 6},
@@ -36,214 +29,6 @@ TINY = {
     "compare": {"methods": ["local", "fedavg", "gossip-sgd", "pooled"], "seeds": 2},
     "methods": {"gossip-sgd": {"lr": 0.1}},
 }
-
-
-def made_up(method, scores, seed=0, metric="accuracy", sent=0, seconds=(3.0, 1.0)):
-    """Return a result whose clients have these final scores; earlier ones must not count."""
-    names = tuple(f"c{i}" for i in range(len(scores)))
-    rows = [{"round": n, "test_score": list(s)} for n, s in ((1, [0.0] * len(scores)), (2, scores))]
-    block = {
-        "rounds": np.array([1, 2]),
-        "up_bytes": np.full((2, len(names)), sent),
-        "up_messages": np.ones((2, len(names))),
-    }
-    return Result(
-        config={"method": {"name": method}, "run": {"seed": seed}},
-        names=names,
-        rows=rows,
-        ledger=Ledger(names, np.zeros((len(names), 0), np.int32), [block]),
-        graphs={},
-        seconds={"wall": seconds[0], "compile": seconds[1], "program": 0.5},
-        best_round=2,
-        metric=metric,
-        role=ROLES.get(method, "cooperates"),
-        device="cpu",
-    )
-
-
-def together(baseline="local", **results):
-    by_label = {name.replace("_", "-"): runs for name, runs in results.items()}
-    names = list(next(iter(by_label.values()))[0].names)
-    return Comparison(by_label, {"names": names}, baseline, "")
-
-
-# -- statistics --------------------------------------------------------------------------------------------------------
-
-
-def test_the_interval_of_a_case_done_by_hand():
-    # 1, 2, 3: mean 2, standard deviation 1, error 1/sqrt(3); a table of Student's t says 4.303 for 2 degrees
-    interval = paired_interval(np.array([1.0, 2.0, 3.0]))
-    assert interval.mean == 2
-    assert interval.error == pytest.approx(1 / np.sqrt(3))
-    assert interval.high - 2 == pytest.approx(4.303 / np.sqrt(3), abs=3e-4)
-    assert interval.low + interval.high == pytest.approx(4)
-
-
-@given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(1, 20))
-def test_the_interval_agrees_with_scipy_and_shares_the_risk(values, choices):
-    differences = np.array(values)
-    if np.ptp(differences) < 1e-6:
-        return
-    expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval(1 - 0.05 / choices)
-    interval = paired_interval(differences, choices=choices)
-    np.testing.assert_allclose([interval.low, interval.high], [expected.low, expected.high], rtol=1e-8, atol=1e-12)
-
-
-def test_one_client_says_nothing_about_others():
-    interval = paired_interval(np.array([0.5]))
-    assert (interval.low, interval.high) == (-np.inf, np.inf)
-
-
-def test_the_verdict_rarely_sees_help_where_there_is_none():
-    # Five methods without any effect: in at most 2.5 % of all comparisons one may seem to help (5 % on both sides).
-    draw, names = np.random.default_rng(0), [f"c{i}" for i in range(15)]
-    trials = 2000
-    claims = sum(
-        verdict({f"m{j}": draw.standard_normal(15) for j in range(5)}, names, SCORES["accuracy"]).startswith(
-            "Cooperation helps"
-        )
-        for _ in range(trials)
-    )
-    assert claims < trials * 0.025 + 4 * np.sqrt(trials * 0.025 * 0.975)
-    assert claims > 0  # nor is it blind
-
-
-NAMES = [f"c{i}" for i in range(10)]
-
-
-@pytest.mark.parametrize(
-    ("gains", "parts"),
-    [
-        (
-            {"ditto": np.linspace(0.02, 0.06, 10), "fedavg": np.linspace(-0.1, 0.1, 10)},
-            [
-                "Cooperation helps these clients: with ditto",
-                "+4.0 points of accuracy",
-                "among 2 methods",
-                "10 of 10 clients",
-            ],
-        ),
-        (
-            {"fedavg": np.linspace(-0.06, -0.02, 10)},
-            [
-                "Cooperation does not help",
-                "with the best method, fedavg",
-                "-4.0 points",
-                "0 of 10",
-                "10 lose",
-                "c0 (-6.0)",
-            ],
-        ),
-        (
-            {"fedavg": np.linspace(-0.06, 0.06, 10)},
-            [
-                "cannot be told from noise",
-                "fedavg",
-                "+0.0 points",
-                "5 of 10",
-                "; 5 lose, most of all c0 (-6.0), c1 (-4.7)",
-            ],
-        ),
-        # a gain of the mean that hides losers says who they are; the better mean without evidence does not win
-        (
-            {"steady": np.array([0.2] * 7 + [-0.05] * 3), "wild": np.array([4.0] + [-0.3] * 9)},
-            ["Cooperation helps these clients: with steady", "7 of 10", "; 3 lose, most of all c7 (-5.0)"],
-        ),
-        ({"fedavg": np.zeros(10)}, ["makes no difference"]),
-        ({}, ["No method of this comparison lets the clients cooperate"]),
-    ],
-)
-def test_the_verdict_says_what_the_numbers_say(gains, parts):
-    sentence = verdict(gains, NAMES, SCORES["accuracy"])
-    for part in parts:
-        assert part in sentence
-    assert sentence.count(". ") == 0
-    assert sentence.endswith(".")
-
-
-def test_the_verdict_of_one_client_and_of_a_regression():
-    assert "only one client" in verdict({"ditto": np.array([0.5])}, ["alone"], SCORES["accuracy"])
-    assert "is +0.25 in RMSE" in verdict(
-        {"ditto": np.full(10, 0.25) + np.linspace(-0.01, 0.01, 10)}, NAMES, SCORES["rmse"]
-    )
-
-
-# -- the leaderboard ---------------------------------------------------------------------------------------------------
-
-
-def test_a_leaderboard_done_by_hand():
-    comparison = together(
-        pooled=[made_up("pooled", [1.0, 1.0, 1.0, 1.0])],
-        local=[made_up("local", [0.5, 0.5, 0.5, 0.5])],
-        fedavg=[made_up("fedavg", [0.4, 0.6, 0.6, 0.6], sent=50), made_up("fedavg", [0.6, 0.8, 1.0, 0.6], 1, sent=150)],
-    )
-    rows = comparison.leaderboard()
-    assert [row["method"] for row in rows] == ["fedavg", "local", "pooled"]
-    first = rows[0]
-    np.testing.assert_allclose(comparison.scores("fedavg"), [0.5, 0.7, 0.8, 0.6])
-    np.testing.assert_allclose(comparison.gains("fedavg"), [0, 0.2, 0.3, 0.1], atol=1e-12)
-    assert first["mean"] == pytest.approx(0.65)
-    assert first["std"] == pytest.approx(np.sqrt((0.15**2 + 0.05**2 + 0.15**2 + 0.05**2) / 4))
-    assert (first["worst_label"], first["worst"]) == ("worst client", pytest.approx(0.5))
-    assert (first["beat_alone"], first["clients"], first["seeds"]) == (3, 4, 2)
-    assert first["bytes_per_client"] == 200  # (2 * 50 + 2 * 150) / 2 seeds
-    assert (first["seconds"], first["compile"]) == (2.0, 1.0)
-    assert first["mean_gain"] == pytest.approx(0.15)
-    assert first["gain_error"] == pytest.approx(np.std([0, 0.2, 0.3, 0.1], ddof=1) / 2)
-    assert rows[1]["beat_alone"] is None
-    assert [row["ceiling"] for row in rows] == [False, False, True]
-    assert "pooled" not in comparison.verdict()
-    json.dumps(comparison.to_dict(), allow_nan=False)
-
-
-def test_the_worst_decile_counts_from_twenty_clients_on():
-    scores = np.linspace(0, 0.95, 20)
-    row = together(local=[made_up("local", scores)]).leaderboard()[0]
-    assert (row["worst_label"], row["worst"]) == ("worst decile", pytest.approx(0.025))  # the mean of 0 and 0.05
-
-
-def test_lower_is_better_for_a_regression():
-    comparison = together(
-        local=[made_up("local", [2.0, 2.0, 2.0], metric="rmse")],
-        fedavg=[made_up("fedavg", [1.0, 1.5, 2.5], metric="rmse")],
-    )
-    rows = comparison.leaderboard()
-    assert [row["method"] for row in rows] == ["fedavg", "local"]
-    np.testing.assert_allclose(comparison.gains("fedavg"), [1.0, 0.5, -0.5])
-    assert (rows[0]["beat_alone"], rows[0]["worst"]) == (2, 2.5)
-
-
-def test_the_same_scores_in_another_order_of_seeds_are_a_tie():
-    a, b, c = [0.1, 0.7], [0.2, 0.6], [0.3, 0.9]
-    comparison = together(
-        local=[made_up("local", s, i) for i, s in enumerate((a, b, c))],
-        fedavg=[made_up("fedavg", s, i) for i, s in enumerate((c, b, a))],
-    )
-    assert comparison.leaderboard()[0]["beat_alone"] in (None, 0)
-    assert comparison.gains("fedavg").tolist() == [0, 0]
-    assert "makes no difference" in comparison.verdict()
-
-
-def test_without_training_alone_there_is_no_verdict():
-    comparison = together(baseline=None, fedavg=[made_up("fedavg", [0.5, 0.6])])
-    assert comparison.gains("fedavg") is None
-    assert "training alone (local) is not among the methods" in comparison.verdict()
-
-
-def test_roles_decide_who_is_the_baseline_the_ceiling_and_the_best_method():
-    results = {
-        "local": [made_up("local", [0.5, 0.5])],
-        "local-exact": [made_up("local-exact", [0.9, 0.9])],
-        "fedavg": [made_up("fedavg", [0.6, 0.7])],
-        "pooled-exact": [made_up("pooled-exact", [1.0, 1.0])],
-    }
-    comparison = Comparison(results, {"names": ["c0", "c1"]}, baseline_of(results), "")
-    assert comparison.baseline == "local-exact"  # the stronger of the two
-    assert comparison.best() == "fedavg"  # though training alone has the higher score
-    assert [row["method"] for row in comparison.leaderboard() if row["ceiling"]] == ["pooled-exact"]
-    assert "with the best method, fedavg" in comparison.verdict()
-    only_alone = Comparison({"local": results["local"]}, {"names": ["c0", "c1"]}, "local", "")
-    assert only_alone.best() == "local"
 
 
 # -- who is compared, with which settings ------------------------------------------------------------------------------

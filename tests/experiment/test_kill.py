@@ -29,6 +29,7 @@ def assert_same(run, reference):
     assert differences(run.contents(), expected) == []
 
 
+@pytest.mark.soak
 def test_killed_several_times(tmp_path, cache, uninterrupted):
     run, moments = Run(CASE, tmp_path, cache), random.Random(1)
     assert run.kill(Moment(0, moments.uniform(0, 1)))  # while it starts

@@ -125,7 +125,7 @@ def assert_same_result(left, right):
         np.testing.assert_array_equal(left.model(name)(FIVE.test.x[0]), right.model(name)(FIVE.test.x[0]))
 
 
-@pytest.mark.parametrize(("name", "role"), [("local-exact", "alone"), ("pooled", "ceiling"), ("mine.py:Mine", "alone")])
+@pytest.mark.parametrize(("name", "role"), [("local-exact", "alone"), ("pooled", "pooled"), ("mine.py:Mine", "alone")])
 def test_a_folder_says_the_role_of_its_method_and_an_earlier_one_by_its_name(whole, tmp_path, name, role):
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
@@ -135,6 +135,8 @@ def test_a_folder_says_the_role_of_its_method_and_an_earlier_one_by_its_name(who
     assert summary["role"] == whole.role == "cooperates"
     (folder / "summary.json").write_text(json.dumps(summary | {"role": role}))
     assert ct.Result.read(folder).role == role  # no method is imported: there is no mine.py
+    (folder / "summary.json").write_text(json.dumps(summary | {"role": "ceiling"}))  # the word of version 0.1
+    assert ct.Result.read(folder).role == "pooled"
     del summary["role"]
     (folder / "summary.json").write_text(json.dumps(summary))
     assert ct.Result.read(folder).role == (role if ".py" not in name else "cooperates")

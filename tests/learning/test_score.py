@@ -1,4 +1,4 @@
-"""AUROC against scikit-learn and by hand; how scores are chosen and written."""
+"""Scores against scikit-learn and by hand; how they are chosen and written."""
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +6,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    log_loss,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
 import coterie as ct
 from coterie.data.clients import Split
 from coterie.errors import CoterieError
 from coterie.learning.evaluate import BATCH, client_metrics
-from coterie.learning.score import SCORES, auroc, score_of
+from coterie.learning.measures import auroc
+from coterie.learning.score import SCORES, score_of, scores_of, verdict_score, verdict_words
 from coterie.learning.task import Task, Variables
 from coterie.testing.contract import small_federation
 from support.cases import Weights
@@ -63,6 +73,114 @@ def test_several_classes_are_a_mean_of_one_against_the_rest(x64, ties):
     assert area(logits[few], y[few]) == pytest.approx(np.mean(columns), rel=1e-12)
 
 
+def one_against_the_rest(y, probabilities):
+    """Macro average precision; scikit-learn has it for indicators only. Of two classes, the second one's."""
+    classes = [1] if probabilities.shape[1] == 2 else np.unique(y)
+    return np.mean([average_precision_score(y == c, probabilities[:, c]) for c in classes])
+
+
+ORACLES = {
+    "accuracy": lambda y, p, classes: np.mean(p.argmax(1) == y),
+    "balanced-accuracy": lambda y, p, classes: balanced_accuracy_score(y, p.argmax(1)),
+    "auroc": lambda y, p, classes: np.mean([roc_auc_score(y == c, p[:, c]) for c in np.unique(y)]),
+    "auprc": lambda y, p, classes: one_against_the_rest(y, p),
+    "log-loss": lambda y, p, classes: log_loss(y, p, labels=classes),
+    "brier": lambda y, p, classes: brier_score_loss(y, p, labels=classes),
+}
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 40), st.sampled_from([2, 3, 6]), st.booleans())
+def test_classification_scores_as_in_scikit_learn(seed, count, classes, ties):
+    """Any number of samples from 1 on, ties, classes that no sample has."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(count, classes))
+    if ties:
+        logits = logits[random.integers(0, min(count, 4), count)]
+    y = random.integers(0, classes, count)
+    probabilities = softmax(logits)
+    assert set(ORACLES) == {score.name for score in scores_of("classification")}
+    for name, oracle in ORACLES.items():
+        value = SCORES[name].measure(logits, y)
+        if SCORES[name].whole is not None and len(set(y)) == 1:
+            assert np.isnan(value), name  # one class: the score has no meaning
+        else:
+            assert value == pytest.approx(oracle(y, probabilities, np.arange(classes)), rel=1e-9), name
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_regression_scores_as_in_scikit_learn(outputs):
+    random = np.random.default_rng(outputs)
+    y, output = random.normal(size=(17, outputs)), random.normal(size=(17, outputs))
+    target = y[:, 0] if outputs == 1 else y  # one number per sample may be stored without a second axis
+    assert SCORES["mae"].measure(output, target) == pytest.approx(mean_absolute_error(y, output))
+    assert SCORES["r2"].measure(output, target) == pytest.approx(r2_score(y, output))
+    if outputs == 1:
+        assert SCORES["rmse"].measure(output, target) == pytest.approx(root_mean_squared_error(y, output))
+    assert np.isnan(SCORES["r2"].measure(output[:1], target[:1]))  # a single sample has no variance
+    assert np.isnan(SCORES["r2"].measure(output, np.ones_like(target)))
+    assert [score.measure(output[:0], target[:0]) for score in scores_of("regression")] == [
+        pytest.approx(np.nan, nan_ok=True)
+    ] * 3
+
+
+def test_scores_of_text_are_means_over_its_characters():
+    logits = np.log(np.array([[[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], [[0.2, 0.2, 0.6], [0.2, 0.2, 0.6]]]))
+    y = np.array([[0, 1], [2, 0]])
+    np.testing.assert_allclose(SCORES["accuracy"].each(logits, y), [0.5, 0.5])
+    np.testing.assert_allclose(SCORES["log-loss"].each(logits, y), -np.log([0.5 * 0.1, 0.6 * 0.2]) / 2)
+
+
+@pytest.mark.parametrize("name", [score.name for score in SCORES.values()])
+def test_programs_compute_what_the_host_does_without_padding(x64, name):
+    score, random = SCORES[name], np.random.default_rng(3)
+    kind = score.kinds[0]
+    output = random.normal(size=(12, 3))
+    y = random.normal(size=(12, 3)) if kind == "regression" else random.integers(0, 3, 12)
+    if score.each is not None:
+        np.testing.assert_allclose(jax.jit(score.each)(output, y), score.each(output, y), rtol=1e-12)
+        return
+    real = np.arange(12) < 9
+    padded = np.where(real[:, None], output, np.nan), np.where(real if y.ndim == 1 else real[:, None], y, 99)
+    value = jax.jit(score.whole)(*map(jnp.asarray, padded), jnp.asarray(real))
+    assert float(value) == pytest.approx(score.measure(output[:9], y[:9]), rel=1e-12)
+    same = np.zeros_like(y)  # where it has no meaning training still needs a number
+    assert np.isfinite(jax.jit(score.whole)(jnp.asarray(output), jnp.asarray(same), jnp.asarray(real)))
+    assert np.isnan(score.measure(output, same))
+
+
+def test_a_class_that_cannot_be_predicted_has_a_finite_log_loss():
+    """Only the client's own labels compete in `own_score`; a test sample may have another label."""
+    logits = np.array([[1.0, -np.inf], [1.0, -np.inf]])
+    np.testing.assert_allclose(SCORES["log-loss"].each(logits, np.array([0, 1])), [0, 23 * np.log(2)])  # float32
+    np.testing.assert_allclose(SCORES["brier"].each(logits, np.array([0, 1])), [0, 1])
+
+
+def test_errors_are_in_the_unit_of_the_target():
+    assert SCORES["rmse"].in_unit(2.0, 3.0) == pytest.approx(6)
+    assert SCORES["mae"].in_unit(2.0, 3.0) == pytest.approx(6)
+    assert SCORES["r2"].in_unit(0.5, 3.0) == SCORES["accuracy"].in_unit(0.5, 3.0) == 0.5
+
+
+def test_the_verdict_is_on_a_score_that_suits_the_classes():
+    balanced, rare = [[50, 50], [40, 60]], [[90, 10], [70, 30]]
+    assert verdict_score("classification", balanced) == "accuracy"
+    assert verdict_score("classification", rare) == "log-loss"
+    assert verdict_score("classification", [[9, 1], [8, 2], [60, 50]]) == "log-loss"  # of most clients
+    assert verdict_score("classification", [[20, 0, 0], [0, 20, 0], [0, 0, 20]]) == "accuracy"  # each has its own class
+    assert verdict_score("classification", []) == "accuracy"  # not recorded
+    assert verdict_score("regression", np.zeros((3, 0))) == "rmse"
+    assert verdict_score("next-character") == "accuracy"
+    words = verdict_words("classification", rare, ("survived", "died"))
+    assert (
+        "by log-loss (lower is better), not by accuracy: 80 % of the training rows are of one class, survived" in words
+    )
+    words = verdict_words("classification", [[9, 1], [8, 2], [60, 50]])
+    assert "80 % of the median client's training rows are of one class, 0" in words
+    assert verdict_words("classification", balanced) == "Methods are judged by accuracy."
+
+
 def test_a_client_is_evaluated_on_all_its_samples_at_once(x64):
     """More samples than a batch, padding with NaN, and a head of the client's own labels only."""
     random = np.random.default_rng(2)
@@ -103,7 +221,7 @@ def test_a_kind_of_task_has_its_scores():
         "rmse",
         "accuracy",
     ]
-    with pytest.raises(CoterieError, match="metric of regression must be one of rmse, not 'auroc'"):
+    with pytest.raises(CoterieError, match="metric of regression must be one of rmse, mae, r2, not 'auroc'"):
         score_of("regression", "auroc")
     with pytest.raises(CoterieError, match="did you mean auroc"):
         score_of("classification", "auroz")

@@ -61,7 +61,7 @@ def test_models_are_the_variables_of_the_state_by_default():
 
 def test_a_wrong_choice_is_named():
     assert refusal(topology="star") == "Mine.topology must be one of none, hub, graph, not 'star'"
-    assert "Mine.role must be one of alone, ceiling, cooperates" in refusal(role="boss")
+    assert "Mine.role must be one of guess, alone, pooled, cooperates" in refusal(role="boss")
 
 
 def test_a_misspelt_flag_is_an_error():
@@ -86,7 +86,8 @@ def test_every_method_has_the_type_and_a_plain_form(name):
     assert isinstance(cls().plain(), cls)
 
 
-def test_roles_say_who_trains_alone_and_who_is_a_ceiling():
+def test_roles_say_what_guesses_what_trains_alone_and_what_pools():
     roles = {row.name: registry.load("methods", row.name).role for row in registry.KINDS["methods"].rows}
     assert {name for name, role in roles.items() if role == "alone"} == {"local", "local-exact"}
-    assert {name for name, role in roles.items() if role == "ceiling"} == {"pooled", "pooled-exact"}
+    assert {name for name, role in roles.items() if role == "guess"} == {"guess"}
+    assert {name for name, role in roles.items() if role == "pooled"} == {"pooled", "pooled-exact"}

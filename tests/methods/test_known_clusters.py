@@ -1,5 +1,6 @@
 """Methods for known clusters and their rivals on least squares: against direct solves, enumeration and closed forms."""
 
+import functools
 import itertools
 
 import jax
@@ -23,6 +24,7 @@ from support.cases import Weights, own, regression, run, training, weights_of
 pytestmark = pytest.mark.usefixtures("x64")
 
 LABEL = np.array([0, 1, 0, 2, 1, 0])
+MORE = functools.partial(pytest.param, marks=pytest.mark.soak)  # cases that only `make soak` runs
 SIZES = [5, 7, 4, 6, 9, 8]
 
 
@@ -71,7 +73,9 @@ def slope_of(H, b, label, tie, cluster_tie, theta):
 # -- the exact minimiser ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"loss": "sum", "tie": 2.0, "p_within": (0.2, 0.4, 0.0)}, {"batch_size": 1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"loss": "sum", "tie": 2.0, "p_within": (0.2, 0.4, 0.0)}, MORE({"batch_size": 1})]
+)
 def test_al2sgd_plus_reaches_the_exact_minimiser(federation, device, settings):
     """To 1e-10, with the default and other probabilities, and with minibatches of one sample."""
     method = AsyncAL2SGDPlus(cluster_tie=0.5, iterations=100, **settings)
@@ -201,7 +205,7 @@ def test_an_iteration_of_al2sgd_plus_follows_the_gradient_on_average(federation)
 # -- automatic settings -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["mean", "sum"])
+@pytest.mark.parametrize("loss", [MORE("mean"), "sum"])
 def test_auto_follows_the_corollaries_with_measured_constants(federation, device, loss):
     H, _ = quadratics(federation, loss)
     values = np.linalg.eigvalsh(H)
@@ -308,7 +312,7 @@ def test_the_ledger_charges_exchanges_and_nothing_else(federation, device):
         assert (traffic.down_bytes.sum(0) == between * (down + 8 * sent + 16) + within * (down + 8)).all()
 
 
-@pytest.mark.parametrize("method", [L2GD, AsyncL2GD, AsyncAL2SGDPlus, PFedMe])
+@pytest.mark.parametrize("method", [MORE(L2GD), MORE(AsyncL2GD), AsyncAL2SGDPlus, PFedMe])
 def test_personal_layers_are_not_tied(federation, device, method):
     """Tied very strongly, shared layers of a cluster agree and personal ones do not."""
     settings = {"tie": 50.0, "iterations": 200} if method is not PFedMe else {"tie": 50.0, "lr": 0.01}
@@ -381,7 +385,7 @@ def test_groups_reach_the_program_and_a_part_of_a_federation_keeps_their_number(
     assert make_federation(pairs, groups=["south", "north", "south"]).groups.tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize("method", [L2GD(), AsyncAL2SGDPlus(batch_size=2)])
+@pytest.mark.parametrize("method", [MORE(L2GD()), AsyncAL2SGDPlus(batch_size=2)])
 def test_measured_constants_do_not_depend_on_the_devices(federation, device, method):
     """The clients are split over two devices, as on every CPU with several cores."""
     model, rates = Mlp(hidden=(8,)), []

@@ -155,6 +155,7 @@ def test_reproduce_runs_on_sequences_of_the_users_own(tmp_path):
     assert not np.array_equal(saved[0]["input.weight"], saved[1]["input.weight"])
 
 
+@pytest.mark.soak
 @pytest.mark.data
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="COTERIE_DATA is not set")
 def test_on_mnist_with_few_samples_personal_layers_beat_shared_models(device):

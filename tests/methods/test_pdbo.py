@@ -189,7 +189,7 @@ def test_random_links_are_observed(engine):
     np.testing.assert_allclose(block.weights, frequency / (1 + frequency.sum(1, keepdims=True)), atol=0.02)
 
 
-@pytest.mark.parametrize("inner", ["restart", "warm"])
+@pytest.mark.parametrize("inner", [pytest.param("restart", marks=pytest.mark.soak), "warm"])
 def test_link_counts_are_kept_from_round_to_round(engine, inner):
     """A round of a few pushes says little about a link, so hyper-gradient push counts over all rounds."""
     graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)

@@ -21,6 +21,8 @@ infer = jax.jit(sbm.infer, static_argnames=("blocks", "sweeps", "how", "learn_af
 start = jax.jit(sbm.start, static_argnames=("blocks", "how"))
 elbo = jax.jit(sbm.elbo)
 parallel = jax.jit(sbm.update_memberships)
+centre = jax.jit(sbm.centre, static_argnames="rule")
+update_gamma = jax.jit(sbm.update_gamma)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +102,7 @@ def test_two_clients_by_hand():
 def test_elbo_equals_its_enumeration(share):
     for seed in range(3):
         model, ell, known = random_model(seed, clients=4, share=share)
-        np.testing.assert_allclose(sbm.elbo(model, ell, known), enumerated_elbo(model, ell, known), atol=1e-12)
+        np.testing.assert_allclose(elbo(model, ell, known), enumerated_elbo(model, ell, known), atol=1e-12)
 
 
 def test_printed_self_pairs_are_not_the_expectation():
@@ -141,7 +143,7 @@ def test_weights_are_near_the_exact_posterior():
     evidence, marginals = exact_posterior(fitted, ell, known)
     w = [fitted.weights[i, j] for i, j in pair_list(ell, known)]
     np.testing.assert_allclose(w, marginals, atol=0.05)
-    gap = evidence - sbm.elbo(fitted, ell, known)
+    gap = evidence - elbo(fitted, ell, known)
     assert 0 <= gap < 2 * np.log(2) + 5 * 0.1  # q has one of two equivalent labellings, and factorises pi and z
 
 
@@ -169,7 +171,7 @@ def test_each_update_is_the_maximiser_that_scipy_finds(temperature):
         return model._replace(affinity=jax.nn.sigmoid(x.reshape(3, 3)))
 
     def best(changed, size, pseudo_counts=0.0):
-        return changed(maximised(lambda x: sbm.elbo(changed(x), ell, known, temperature, pseudo_counts), size))
+        return changed(maximised(lambda x: elbo(changed(x), ell, known, temperature, pseudo_counts), size))
 
     weights = sbm.update_weights(model, ell, known, temperature).weights
     np.testing.assert_allclose(weights, best(with_weights, pairs.sum()).weights, atol=1e-7)
@@ -187,7 +189,7 @@ def climb(update_memberships):
 
     def run(model, ell, known, temperature, measured_at, pseudo_counts):
         def bound(model):
-            return sbm.elbo(model, ell, known, measured_at, pseudo_counts)
+            return elbo(model, ell, known, measured_at, pseudo_counts)
 
         def sweep(model, _):
             one = sbm.update_weights(model, ell, known, temperature)
@@ -354,9 +356,9 @@ def test_elbo_grows_with_the_scale_of_alpha():
     ell, none = jnp.zeros((6, 6)), jnp.zeros((6, 6), bool)
     values = []
     for scale in (1.0, 3.0, 10.0, 100.0, 1e5):
-        model = sbm.start(ell, none, 3, jax.random.key(0), how="dirichlet", alpha=scale)
-        model = sbm.update_gamma(model._replace(memberships=jnp.full((6, 3), 1 / 3)))
-        values.append(float(sbm.elbo(model, ell, none)))
+        model = start(ell, none, 3, jax.random.key(0), how="dirichlet", alpha=scale)
+        model = update_gamma(model._replace(memberships=jnp.full((6, 3), 1 / 3)))
+        values.append(float(elbo(model, ell, none)))
     assert all(a < b < 0 for a, b in itertools.pairwise(values))
     assert values[-1] > -1e-3
 
@@ -364,13 +366,13 @@ def test_elbo_grows_with_the_scale_of_alpha():
 def test_baselines_by_hand():
     losses = jnp.array([[0.1, 2, 3], [1, 0.2, 5], [4, 6, 0.3]])
     known = jnp.ones((3, 3), bool).at[1, 2].set(False)
-    by_classes = sbm.centre(losses, known, "classes", jnp.log(jnp.array([2.0, 4, 8])))
+    by_classes = centre(losses, known, "classes", jnp.log(jnp.array([2.0, 4, 8])))
     np.testing.assert_allclose(by_classes[2], [np.log(2) - 4, np.log(4) - 6, np.log(8) - 0.3])
-    by_median = sbm.centre(losses, known, "median")  # of columns (1, 4), (2, 6), (3): the diagonal and [1, 2] not
+    by_median = centre(losses, known, "median")  # of columns (1, 4), (2, 6), (3): the diagonal and [1, 2] not
     np.testing.assert_allclose(by_median, [[2.4, 2, 0], [1.5, 3.8, -np.inf], [-1.5, -2, 2.7]])
-    by_owner = sbm.centre(losses, known, "own", margin=0.5)
+    by_owner = centre(losses, known, "own", margin=0.5)
     np.testing.assert_allclose(by_owner, [[0.5, -1.3, -2.2], [-0.4, 0.5, -np.inf], [-3.4, -5.3, 0.5]])
-    given_owner = sbm.centre(losses, known, "own", margin=0.5, own_loss=jnp.array([1.1, 1.2, 1.3]))
+    given_owner = centre(losses, known, "own", margin=0.5, own_loss=jnp.array([1.1, 1.2, 1.3]))
     np.testing.assert_allclose(given_owner[0], by_owner[0] + 1)
 
 
@@ -381,11 +383,11 @@ def test_a_loss_that_is_not_finite_is_unknown():
     fewer = known.at[3].set(False).at[7, 2].set(False).at[2, 7].set(False)
     key = jax.random.key(0)
     for rule in ("median", "own"):
-        fitted = infer(sbm.centre(broken, known, rule, margin=1.0), known, 4, key)
-        expected = infer(sbm.centre(losses, fewer, rule, margin=1.0), fewer, 4, key)
+        fitted = infer(centre(broken, known, rule, margin=1.0), known, 4, key)
+        expected = infer(centre(losses, fewer, rule, margin=1.0), fewer, 4, key)
         if rule == "own":  # client 3's own loss, the baseline of its column, is missing
             fewer = fewer.at[:, 3].set(False)
-            expected = infer(sbm.centre(losses, fewer, rule, margin=1.0), fewer, 4, key)
+            expected = infer(centre(losses, fewer, rule, margin=1.0), fewer, 4, key)
             np.testing.assert_array_equal(fitted.weights[:, 3], 0)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), fitted, expected)
         np.testing.assert_array_equal(fitted.weights[3], 0)
@@ -400,7 +402,7 @@ def test_unobserved_pairs_do_not_matter(seed, value):
         filled = jnp.where(sbm.observed(ell, known), ell, value)
         one, other = sweep_twice(model, ell, known), sweep_twice(model, filled, known)
         jax.tree.map(np.testing.assert_array_equal, one, other)
-        assert sbm.elbo(one, ell, known) == sbm.elbo(one, filled, known)
+        assert elbo(one, ell, known) == elbo(one, filled, known)
 
 
 @jax.jit
@@ -420,7 +422,7 @@ def test_two_sets_without_common_pairs_are_independent():
     both = one._replace(weights=join(one.weights, two.weights, 0.0), **rows)
     ell, known = join(ell_one, ell_two, 50.0), join(known_one, known_two, False)
     parts = [(one, ell_one, known_one), (two, ell_two, known_two)]
-    np.testing.assert_allclose(sbm.elbo(both, ell, known), sum(sbm.elbo(*part) for part in parts), atol=1e-12)
+    np.testing.assert_allclose(elbo(both, ell, known), sum(elbo(*part) for part in parts), atol=1e-12)
     for update in (
         sbm.update_weights,
         functools.partial(sbm.update_memberships, how="sequential"),
@@ -474,8 +476,8 @@ def test_start_fills_unobserved_pairs():
     losses, known, *_ = planted()
     random = np.random.default_rng(2)
     known = known & jnp.asarray(random.random(known.shape) < 0.5)
-    model = sbm.start(
-        sbm.centre(jnp.where(known, losses, jnp.nan), known, "classes", jnp.ones(20)), known, 4, jax.random.key(0)
+    model = start(
+        centre(jnp.where(known, losses, jnp.nan), known, "classes", jnp.ones(20)), known, 4, jax.random.key(0)
     )
     labels = np.asarray(model.memberships.argmax(1)).reshape(4, 5)
     assert (labels == labels[:, :1]).all()
@@ -496,7 +498,7 @@ def test_float32_survives_extreme_losses_and_keeps_its_type():
     losses, known, same, different = planted()
     for extreme in (1e6, 1e30):
         huge = jnp.where(jnp.asarray(different), extreme, losses).astype(jnp.float32)
-        ell = sbm.centre(huge, known, "own", margin=0.5)
+        ell = centre(huge, known, "own", margin=0.5)
         model = infer(ell, known, 4, jax.random.key(0))
         assert all(np.isfinite(leaf).all() and leaf.dtype == jnp.float32 for leaf in model)
         assert np.asarray(model.weights)[same].min() > 0.8
@@ -512,7 +514,7 @@ def test_float32_survives_extreme_losses_and_keeps_its_type():
 def test_one_diverged_client_does_not_affect_the_others():
     losses, known, same, _ = planted()
     broken = losses.at[4].set(1e6).astype(jnp.float32)
-    model = infer(sbm.centre(broken, known, "median"), known, 4, jax.random.key(0))
+    model = infer(centre(broken, known, "median"), known, 4, jax.random.key(0))
     assert all(np.isfinite(leaf).all() for leaf in model)
     others = np.arange(20) != 4
     assert np.asarray(model.weights)[4].max() < 1e-3
@@ -523,7 +525,7 @@ def test_one_diverged_client_does_not_affect_the_others():
 def test_clients_without_evidence_stay_alone(clients):
     nothing = jnp.zeros((clients, clients), bool)
     losses = jnp.full((clients, clients), jnp.nan)
-    model = infer(sbm.centre(losses, nothing, "median"), nothing, 1, jax.random.key(0))
+    model = infer(centre(losses, nothing, "median"), nothing, 1, jax.random.key(0))
     np.testing.assert_array_equal(model.weights, 0)
     assert all(np.isfinite(leaf).all() for leaf in model)
 
@@ -555,8 +557,8 @@ def test_a_new_temperature_does_not_recompile():
             "affinity must be above 0 and below 1",
         ),
         (lambda ell, known, key: sbm.infer(ell, known, 2, key, how="both"), "how must be one of sequential"),
-        (lambda ell, known, key: sbm.centre(ell, known, "classes"), "log_classes is needed"),
-        (lambda ell, known, key: sbm.centre(ell, known, "mean"), "rule must be one of classes"),
+        (lambda ell, known, key: centre(ell, known, "classes"), "log_classes is needed"),
+        (lambda ell, known, key: centre(ell, known, "mean"), "rule must be one of classes"),
     ],
 )
 def test_bad_input_is_one_sentence(call, message):

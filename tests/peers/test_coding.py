@@ -1,7 +1,5 @@
 """Any method with any codec: the same bits and bytes in one process and in two, also when messages get lost."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,18 +23,19 @@ from coterie.testing.contract import CHECKS, ROUNDS, Case, small_federation
 from coterie.testing.two_processes import Partner
 
 # One row for each way a verb treats a message: a change since the hub's mean, mirrors of neighbours, pushed mass;
-# with COTERIE_FULL=1, as `make soak` has it, also questions and their mirrors, and mirrors at a hub where few meet.
+# in `make soak` also questions and their mirrors, mirrors at a hub where few meet, and the largest codec.
 ROWS = [
     ("fedavg", {"participation": 0.6}, "top-k", {"fraction": 0.3}),
-    ("gossip-sgd", {}, "fused", {"gamma": 0.5}),
+    ("gossip-sgd", {}, "float16", {}),
     ("sgp", {"pushes": 2}, "qsgd", {"bits": 4, "bucket": 8}),
 ]
 MORE = [
+    ("gossip-sgd", {}, "fused", {"gamma": 0.5}),
     ("fomo", {}, "float16", {}),
     ("async-l2gd", {"iterations": 3}, "fused", {"gamma": 0.5, "centres": 3}),
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}, "qsgd", {"bits": 6}),
 ]
-ROWS += MORE if os.environ.get("COTERIE_FULL") else []
+ROWS += [pytest.param(row, marks=pytest.mark.soak) for row in MORE]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,9 @@ def everything(method):
     return [coterie.run(small_federation(6), "linear", chosen, codec=codec, **settings) for codec in (whole, "none")]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "gossip-sgd", "sgp", "l2gd"])
+@pytest.mark.parametrize(
+    "method", ["gossip-sgd", "l2gd", *(pytest.param(name, marks=pytest.mark.soak) for name in ("fedavg", "sgp"))]
+)
 def test_a_codec_that_drops_nothing_changes_nothing(method):
     coded, plain = everything(method)
     for a, b in zip(jax.tree.leaves(coded.variables), jax.tree.leaves(plain.variables), strict=True):

@@ -10,7 +10,15 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-SAME = ("metrics.jsonl", "graph", "ledger", "models", "clients.json", "config.toml")  # times and pictures may differ
+SAME = (
+    "metrics.jsonl",
+    "scores.npz",
+    "graph",
+    "ledger",
+    "models",
+    "clients.json",
+    "config.toml",
+)  # times and pictures may differ
 
 ROUNDS = 60
 EXPERIMENT = """

@@ -14,7 +14,7 @@ from coterie.peers.ledger import Ledger
 
 EVIL = "</script><script>alert(1)</script>"
 LIMIT = 10_000_000
-ROLES = {"local": "alone", "local-exact": "alone", "pooled": "ceiling", "pooled-exact": "ceiling"}
+ROLES = {"local": "alone", "local-exact": "alone", "pooled": "pooled", "pooled-exact": "pooled"}
 
 
 def make_clients(count=12, kind="classification", classes=4, groups=None, names=None, seed=0):

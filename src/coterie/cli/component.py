@@ -54,7 +54,7 @@ def component_command(
 
     device = choose_device(where, preallocate=preallocate)  # before JAX is used: it counts the cores
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
-    from coterie.cli.screen import MANY_RUNS, Screen
+    from coterie.experiment.screen import MANY_RUNS, Screen
     from coterie.reproduce.component import runs
 
     several = 3 if seeds is None else seeds

@@ -81,6 +81,10 @@ def compare(
     experiment: Annotated[Path | None, typer.Argument(help="An experiment, a TOML file; without one: digits.")] = None,
     methods: Annotated[str | None, typer.Option(help="Methods with commas between; FILE.py:CLASS is one, too.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each method, with different seeds.")] = None,
+    splits: Annotated[int | None, typer.Option(help="Draws of train and test samples (5 where they are few).")] = None,
+    tune: Annotated[
+        bool | None, typer.Option("--tune/--no-tune", help="Tune every method on validation samples (the default).")
+    ] = None,
     rounds: Rounds = None,
     out: Out = None,
     data: Annotated[str | None, typer.Option(help="A data set by name (coterie list datasets).")] = None,
@@ -104,7 +108,7 @@ def compare(
         "model": {"name": model},
         "codec": {"name": codec},
         "run": {"rounds": rounds},
-        "compare": {"methods": names, "seeds": seeds},
+        "compare": {"methods": names, "seeds": seeds, "splits": splits, "tune": tune},
     }
     tables = (
         read_toml(experiment)
@@ -170,9 +174,7 @@ def run_comparison(config: Any, folder: Path, where: str, preallocate: bool, as_
     from coterie.comparison.compare import compare as compare_methods
 
     with _screen(console, folder, config.seeds * len(config.methods)) as screen:
-        comparison = compare_methods(
-            config.experiment, config.methods, config.seeds, out=folder, device=device, progress=screen.update
-        )
+        comparison = compare_methods(config, out=folder, device=device, progress=screen.update)
     path = _report_or_note(comparison, folder / "report.html", console)
     if as_json:
         print(json.dumps(comparison.to_dict() | {"report": path}))
@@ -269,7 +271,7 @@ def _device(where: str, preallocate: bool, console: Any) -> Any:
 @contextlib.contextmanager
 def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
     """Show progress; on Ctrl-C print the command that continues."""
-    from coterie.cli.screen import Screen
+    from coterie.experiment.screen import Screen
 
     screen = Screen(console, runs)
     try:

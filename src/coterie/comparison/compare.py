@@ -1,61 +1,72 @@
 """`compare`: several methods on one federation, and the answer to "would cooperation help my clients?".
 
 Every method and seed is a run of its own in `OUT/<method>/seed-<n>/`, so that a second call does only what is missing.
-All of them share one federation, one task and one engine: data are placed once, programs are compiled once per method.
+All of them share one federation, one task and one engine per split: data are placed once, programs are compiled once
+per method. Before its runs, a method is tuned (`tuning.py`). A method that diverges or refuses these clients is written
+down as such, and the others go on.
 """
 
-import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from coterie.comparison.comparison import Comparison, baseline_of
-from coterie.comparison.config import (
-    DEFAULT_METHODS,
-    DEFAULT_TABLES,
-    ComparisonConfig,
-    MethodChoice,
-    choice_of,
-    with_method,
-)
+from coterie.comparison.config import ComparisonConfig
 from coterie.comparison.folder import ComparisonFolder
-from coterie.comparison.repeat import repeat_command
+from coterie.comparison.plan import Asked, Plan
+from coterie.comparison.splits import same_programs
+from coterie.comparison.tuning import choose, with_settings
 from coterie.data.clients import Federation
-from coterie.errors import CoterieError
-from coterie.experiment.config import SECTIONS, Experiment
+from coterie.errors import CoterieError, Diverged, StorageError
+from coterie.experiment.config import Experiment
 from coterie.experiment.folder import RunFolder, about_clients
 from coterie.experiment.result import Result
+from coterie.storage.toml import difference
 
 if TYPE_CHECKING:
+    from coterie.experiment.device import Device
+    from coterie.experiment.engine import Engine
     from coterie.experiment.job import Job
     from coterie.experiment.loop import Progress
 
 __all__ = ["Comparison", "ComparisonProgress", "compare", "for_one_run"]
 
 ComparisonProgress = Callable[[str, int, str, int, int, dict[str, Any]], None]
-"""Called as `progress(label, seed, stage, round, rounds, metrics)`: label and seed of a run, then what the run says."""
+"""Called as `progress(label, seed, stage, round, rounds, metrics)`: label and seed of a run, then what the run says.
+While a method is tuned, the stage is "tune", and candidates take the place of rounds."""
 
 
 def compare(
-    experiment: Experiment | Federation | None = None,
-    methods: Sequence[Any] = DEFAULT_METHODS,
+    experiment: ComparisonConfig | Experiment | Federation | None = None,
+    methods: Sequence[Any] | None = None,
     seeds: int = 1,
     out: str | Path | None = None,
     device: Any = "auto",
-    progress: ComparisonProgress | None = None,
+    progress: ComparisonProgress | bool | None = None,
+    *,
+    splits: int | None = None,
+    tune: bool = True,
     **options: Any,
 ) -> Comparison:
     """Train the same clients with several methods.
 
     Args:
-        experiment: what is the same for all methods; a federation; or None for the embedded one. Settings of local
-            training (`lr`, `batch_size`, ...) in the experiment's method hold for every method that has them.
-        methods: names, pairs of a label and settings, or configured methods such as `coterie.methods.Ditto(tie=1)`.
-        seeds: runs of each method; clients' scores are averaged over them.
-        out: folder of the comparison; None keeps everything in memory. Runs that are complete in it are not repeated.
+        experiment: what is the same for all methods; a federation; a whole comparison as a file describes it
+            (`ComparisonConfig`, which has methods, seeds, splits and tune); or None for the embedded one. Settings of
+            local training (`lr`, `batch_size`, ...) in the experiment's method hold for every method that has them.
+        methods: names, pairs of a label and settings, or configured methods such as `coterie.methods.Ditto(tie=1)`;
+            None: the usual ones that suit these clients.
+        seeds: runs of each method, with seeds that count up.
+        out: folder of the comparison; None keeps everything in memory. Runs that are complete in it are not repeated,
+            and methods that it has already stay in the comparison.
         device: "auto", "cpu", "gpu", "gpu:1".
-        progress: called as `progress(label, seed, stage, round, rounds, metrics)`.
+        progress: True shows bars, False nothing, None (the default) bars in a terminal and in a notebook; or a
+            function, called as `progress(label, seed, stage, round, rounds, metrics)`.
+        splits: how often the clients' samples are divided into train, validation and test; the runs take these splits
+            in turn, and there are at least as many runs as splits. None: 5 where clients have few test samples, else 1.
+        tune: choose the learning rate and the main own setting of every method on validation samples, with the same
+            budget for all; settings that are given are not tuned.
         **options: only with a federation, what `coterie.run` takes: `model`, `graph`, `rounds`, `seed`, ...
 
     Example:
@@ -63,125 +74,165 @@ def compare(
         >>> print(comparison.verdict())  # doctest: +SKIP
     """
     from coterie.experiment.device import Device, choose_device
-    from coterie.experiment.engine import Engine
+    from coterie.experiment.screen import shown
 
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
-        raise CoterieError(f"seeds must be an integer of at least 1, not {seeds!r}")
     device = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
-    choices = _unique([choice_of(method) for method in methods])
-    jobs, command = _jobs(experiment, choices, seeds, options)
-    base = next(iter(jobs.values()))
-    numbers = range(base.settings.seed, base.settings.seed + seeds)
-    runs = [_Run(label, seed, job.with_seed(seed)) for seed in numbers for label, job in jobs.items()]
+    asked = Asked.of(experiment, methods, seeds, splits, tune, options)
     folder = None if out is None else ComparisonFolder(out)
-    if folder is not None:
-        _prepare(folder, runs, jobs, seeds, command)
-    engine = functools.cache(lambda: Engine.of(base, device))  # made when the first run needs it
-    results: dict[str, list[Result]] = {label: [] for label in jobs}
-    for run in runs:
-        results[run.label].append(_execute(run, folder, engine, progress))
+    with contextlib.ExitStack() as locks:
+        began = folder is not None and folder.exists()
+        if folder is not None and began:
+            locks.enter_context(folder.lock())  # what is there must not change any more
+        plan = Plan.of(asked, folder)
+        if folder is not None:
+            if not began:
+                locks.enter_context(folder.lock())
+                if folder.exists():
+                    raise CoterieError(f"{folder.path} was begun by another process just now; call this once more")
+            plan.write(folder)
+        with shown(progress, len(plan.runs) * len(plan.variants)) as show:
+            runner = Runner(plan, folder, device, show)
+            runner.run()
+    results = runner.results
     path = None if folder is None else folder.path
-    return Comparison(results, about_clients(base.federation), baseline_of(results), command, path)
+    return Comparison(
+        results,
+        about_clients(plan.federations[0]),
+        baseline_of(results),
+        plan.command,
+        path,
+        failures=runner.failures,
+        tuning=runner.tuning(),
+    )
 
 
-class _Run(NamedTuple):
-    """One method with one seed."""
+class Runner:
+    """Trains what is missing of a plan.
 
-    label: str
-    seed: int
-    job: "Job"
+    Args:
+        plan: what is compared.
+        folder: where it is kept; None keeps everything in memory.
+        device: where to run.
+        progress: called as `compare` says.
+    """
 
+    def __init__(
+        self, plan: Plan, folder: ComparisonFolder | None, device: "Device", progress: ComparisonProgress | None
+    ):
+        self.plan, self.folder, self.device, self.progress = plan, folder, device, progress
+        self.results: dict[str, list[Result]] = {label: [] for label in plan.variants}
+        self.failures: dict[str, str] = {}
+        self._records: dict[str, dict[int, dict[str, Any]]] = {label: {} for label in plan.variants}
+        self._jobs: dict[tuple[str, int], Job] = {}
+        self._engines: dict[int, Engine] = {}
+        self._first_error: CoterieError | None = None
 
-def _prepare(folder: ComparisonFolder, runs: Sequence[_Run], jobs: Mapping[str, Any], seeds: int, command: str) -> None:
-    """Refuse a folder with other runs in it, before anything is written; then write down what is compared."""
-    base = next(iter(jobs.values()))
-    folder.check(base.config)
-    for run in runs:
-        earlier = RunFolder(folder.run(run.label, run.seed))
-        if earlier.exists():
-            earlier.check_same(run.job.config)
-    settings = {label: _settings(job.config) for label, job in jobs.items()}
-    folder.write(base.config, settings, seeds, command)
+    def run(self) -> None:
+        """Run every method with every seed; raise the first error if none has a result."""
+        self._recall_failures()
+        for number in self.plan.runs:
+            for label in self.plan.variants:
+                if label not in self.failures:
+                    self._run(label, number)
+        for label in self.failures:
+            del self.results[label]
+        if not self.results:
+            raise self._first_error or CoterieError(next(iter(self.failures.values())))
 
+    def tuning(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what was tried and chosen: for each method that was tuned, one record per split."""
+        return {
+            label: [records[split] for split in sorted(records)]
+            for label, records in self._records.items()
+            if records and label not in self.failures
+        }
 
-def _execute(
-    run: _Run, folder: ComparisonFolder | None, engine: Callable[[], Any], progress: ComparisonProgress | None
-) -> Result:
-    """Run one method with one seed, or read what its folder has."""
-    from coterie.experiment.run import execute
+    def _recall_failures(self) -> None:
+        """Take over what an earlier call wrote down of methods without a result, if their settings are the same."""
+        for label, variant in self.plan.variants.items() if self.folder is not None else ():
+            record = self.folder.failure(label) if self.folder is not None else None
+            if record is None:
+                continue
+            if difference(record["config"], variant.to_dict()) is None:
+                self.failures[label] = record["failure"]
+            elif self.folder is not None:
+                (self.folder.path / label / "failure.json").unlink()
 
-    path = None if folder is None else folder.run(run.label, run.seed)
-    notify = for_one_run(progress, run.label, run.seed)
-    complete = path is not None and RunFolder(path).complete
-    result = execute(run.job, out=path, progress=notify, engine=None if complete else engine())
-    if complete and notify is not None:
-        notify("read", result.best_round, run.job.settings.rounds, result.final)
-    if path is not None:
-        result.forget_models()  # those of many runs would fill the memory, and they are on disk
-    return result
+    def _run(self, label: str, number: int) -> None:
+        """Run one method with one seed; what goes wrong with the method is written down."""
+        from coterie.methods.base import Solved
 
+        split, seed = number % self.plan.splits, self.plan.first_seed + number
+        try:
+            job = self._job(label, split, seed)
+        except StorageError:
+            raise
+        except CoterieError as error:
+            self._fail(label, error)
+            return
+        path = None if self.folder is None else self.folder.run(label, seed)
+        if path is not None:
+            RunFolder(path).check(job.config, job.federation)
+        try:
+            self.results[label].append(self._execute(label, split, seed, job, path))
+        except CoterieError as error:
+            if isinstance(error, Diverged) or (isinstance(job.method, Solved) and not isinstance(error, StorageError)):
+                self._fail(label, error)
+            else:
+                raise
 
-def _jobs(
-    subject: Any, choices: list[MethodChoice], seeds: int, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """Make one job per method, so that mistakes are found before anything runs; and the command that repeats them."""
-    from coterie.experiment.job import Job, make_task
+    def _fail(self, label: str, error: CoterieError) -> None:
+        self.failures[label] = str(error)
+        self._first_error = self._first_error or error
+        if self.folder is not None:
+            self.folder.fail(label, str(error), self.plan.variants[label].to_dict())
 
-    if isinstance(subject, Federation):
-        federation, command = subject, "coterie.compare(...) in Python, with the same data"
-        variants = _python_variants(federation, choices, options)
-        experiment = next(iter(variants.values()))
-    elif options:
-        raise CoterieError(
-            f"{next(iter(options))} belongs to the experiment: set it there (only a federation takes it)"
-        )
-    else:
-        asked = ComparisonConfig.from_dict(DEFAULT_TABLES).experiment if subject is None else subject
-        variants = {choice.label: with_method(asked, choice) for choice in choices}
-        experiment, federation = asked.load()
-        variants = {k: dataclasses.replace(each, partition=experiment.partition) for k, each in variants.items()}
-        command = repeat_command(experiment, choices, seeds)
-    task = make_task(experiment, federation)
-    return {label: Job.of(each, federation, task) for label, each in variants.items()}, command
+    def _job(self, label: str, split: int, seed: int) -> "Job":
+        """Make the job of a run, with the settings that were chosen for its split."""
+        from coterie.experiment.job import Job
 
+        if (label, split) not in self._jobs:
+            federation, task = self.plan.federations[split], self.plan.tasks[split]
+            self._jobs[label, split] = Job.of(self.plan.experiment(label, split), federation, task)
+        job, values = self._jobs[label, split].with_seed(seed), self.plan.values[label]
+        if not values:
+            return job
+        if split not in self._records[label]:
+            path = None if self.folder is None else self.folder.tuning_file(label, split)
+            notify = for_one_run(self.progress, label, seed)
+            self._records[label][split] = choose(
+                job,
+                values,
+                lambda: self._engine(split, job),
+                path,
+                lambda done, count: None if notify is None else notify("tune", done, count, {}),
+            )
+        return with_settings(job, self._records[label][split]["chosen"])
 
-def _python_variants(
-    federation: Federation, choices: list[MethodChoice], options: Mapping[str, Any]
-) -> dict[str, Experiment]:
-    """Return one experiment per method on a federation from Python."""
-    from coterie import registry
-    from coterie.experiment.parts import codec_part, method_part
-    from coterie.spec import build
+    def _engine(self, split: int, job: "Job") -> "Engine":
+        """Return the engine of a split; it is made when something is trained there for the first time."""
+        from coterie.experiment.engine import Engine
 
-    variants: dict[str, Experiment] = {}
-    for choice in choices:
-        own = {key: value for key, value in choice.settings.items() if key != "codec"}
-        codec = choice.settings.get("codec", options.get("codec", "none"))
-        method = build(registry.load("methods", choice.name), own, choice.label)
-        if not variants:
-            first = Experiment.from_objects(federation, method=method, **{**options, "codec": codec})
-        variants[choice.label] = dataclasses.replace(first, method=method_part(method), codec=codec_part(codec))
-    return variants
+        if split not in self._engines:
+            here = self.plan.federations[split]
+            like = [e for s, e in self._engines.items() if same_programs(self.plan.federations[s], here)]
+            self._engines[split] = Engine.of(job, self.device, like[0] if like else None)
+        return self._engines[split]
 
+    def _execute(self, label: str, split: int, seed: int, job: "Job", path: Path | None) -> Result:
+        """Run one method with one seed, or read what its folder has."""
+        from coterie.experiment.run import execute
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a method, with its codec, as a comparison's file has them."""
-    codec = config["codec"]
-    return dict(config["method"]) | ({} if codec["name"] == SECTIONS["codec"].default else {"codec": codec})
+        notify = for_one_run(self.progress, label, seed)
+        complete = path is not None and RunFolder(path).complete
+        result = execute(job, out=path, progress=notify, engine=None if complete else self._engine(split, job))
+        if complete and notify is not None:
+            notify("read", result.best_round, job.settings.rounds, result.final)
+        if path is not None:
+            result.forget_models()  # those of many runs would fill the memory, and they are on disk
+        return result
 
 
 def for_one_run(progress: ComparisonProgress | None, label: str, seed: int) -> "Progress | None":
     """Return the progress function of one run: it calls that of the comparison with the run's label and seed."""
     return None if progress is None else lambda *event: progress(label, seed, *event)
-
-
-def _unique(choices: list[MethodChoice]) -> list[MethodChoice]:
-    labels = [choice.label for choice in choices]
-    if not choices:
-        raise CoterieError(f"methods is empty; name at least one, for example {DEFAULT_METHODS[0]}")
-    for label in labels:
-        if labels.count(label) > 1:
-            raise CoterieError(
-                f"methods names {label} twice; give one of them a label: [methods.LABEL] with a name in it"
-            )
-    return choices

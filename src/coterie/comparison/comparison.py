@@ -1,36 +1,48 @@
 """The result of a comparison: scores of the same clients under several methods, the leaderboard and the verdict."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import html
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coterie.comparison.config import label_of
-from coterie.comparison.folder import ComparisonFolder
-from coterie.comparison.verdict import paired_interval, verdict
+from coterie.comparison.pairing import TIE, common_runs, paired, setting_of, values
+from coterie.comparison.reading import read_folders
+from coterie.comparison.verdict import (
+    ClientGain,
+    Interval,
+    Paired,
+    Setting,
+    Verdict,
+    client_gains,
+    interval_of,
+    judge,
+)
 from coterie.errors import CoterieError
-from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result, worst
-from coterie.learning.score import Score
-from coterie.storage.toml import difference
+from coterie.learning.score import SCORES, Score, score_named
 
 __all__ = ["Comparison", "baseline_of"]
 
-TIE = 1e-9  # a smaller difference of two scores is none: it comes from rounding the mean over seeds
+ORDER = {"cooperates": 0, "alone": 0, "guess": 1, "pooled": 2}  # of the leaderboard
+NO_BASELINE = "Whether cooperation helps these clients is open: training alone (local) is not among the methods."
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Comparison:
     """Methods compared on the same clients.
 
     Attributes:
-        results: for each method's label, one result per seed.
+        results: for each method's label, one result per run.
         clients: names, sizes, label counts and groups of the clients, and what is predicted.
         baseline: the label of training alone, if it is among the methods.
         command: the command that repeats the comparison.
         folder: its folder, if it has one.
+        failures: for each method that has no result, one sentence that says why.
+        tuning: for each method that was tuned, what was tried and chosen.
     """
 
     results: dict[str, list[Result]]
@@ -38,16 +50,18 @@ class Comparison:
     baseline: str | None
     command: str
     folder: Path | None = None
+    failures: dict[str, str] = dataclasses.field(default_factory=dict)
+    tuning: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def score(self) -> Score:
-        """How the score is computed and written."""
-        return self._first.score
+        """The score that methods are judged by: the one chosen, or one that suits the task."""
+        return score_of_verdict(self.results, self.clients)
 
     @property
     def metric(self) -> str:
         """The name of the score."""
-        return self._first.metric
+        return self.score.name
 
     @property
     def higher_is_better(self) -> bool:
@@ -55,151 +69,229 @@ class Comparison:
         return self.score.higher_is_better
 
     @property
-    def _first(self) -> Result:
-        return next(iter(self.results.values()))[0]
+    def guess(self) -> str | None:
+        """The label of guessing without a model, if it is among the methods."""
+        return next((method for method in self.results if self.role(method) == "guess"), None)
 
     def role(self, method: str) -> str:
-        """Return what a method is here: "alone", "ceiling" (it needs all data in one place) or "cooperates"."""
-        return self.results[method][0].role
+        """Return what a method is here: "guess", "alone", "pooled" (one model on all data) or "cooperates"."""
+        return _role(self.results[method][0])
 
-    def scores(self, method: str) -> np.ndarray:
-        """Return every client's final test score `[K]`, averaged over seeds."""
-        seeds = np.stack([result.final["test_score"] for result in self.results[method]])
-        return seeds.astype(np.float64).mean(axis=0)
+    def scores(self, method: str, score: str | None = None) -> np.ndarray:
+        """Return every client's final test score `[K]`, averaged over runs."""
+        chosen = self.score if score is None else score_named(score)
+        return np.stack([values(result, chosen) for result in self.results[method]]).mean(axis=0)
 
     def gains(self, method: str) -> np.ndarray | None:
         """Return every client's gain over training alone `[K]` (positive: better off); None without a baseline."""
         if self.baseline is None:
             return None
-        difference = self.scores(method) - self.scores(self.baseline)
-        difference[np.abs(difference) < TIE] = 0
-        return difference if self.higher_is_better else -difference
+        gains = self._paired(method, self.baseline)[1].gains.mean(0)
+        gains[np.abs(gains) < TIE] = 0  # the same scores in another order of runs
+        return gains
+
+    def client_gains(self, method: str) -> tuple[ClientGain, ...]:
+        """Return every client's gain over training alone, each with its own interval."""
+        if self.baseline is None:
+            raise CoterieError(f"{method} has no gains: training alone (local) is not among the methods")
+        setting, gains = self._paired(method, self.baseline)
+        return client_gains(gains, setting)
+
+    @functools.cached_property
+    def _common(self) -> tuple[Setting, dict[str, list[Result]]]:
+        """What all methods share, and the runs that all of them have."""
+        runs = common_runs(self.results)
+        return setting_of(next(iter(runs.values())), self.score, self.clients), runs
+
+    def _paired(self, method: str, other: str) -> tuple[Setting, Paired]:
+        setting, runs = self._common
+        return setting, paired(runs[method], runs[other], self.score, self.clients)
+
+    def judgement(self) -> Verdict:
+        """Return whether cooperation helps these clients: outcome, sentence, intervals, gains of clients, notes."""
+        return self._judgement
+
+    @functools.cached_property
+    def _judgement(self) -> Verdict:
+        if self.baseline is None:
+            return Verdict("cannot-tell", NO_BASELINE)
+        setting = self._common[0]
+        gains = {m: self._paired(m, self.baseline)[1] for m in self.results if self.role(m) == "cooperates"}
+        guess = self.guess
+        trained = [method for method in self.results if method != guess]
+        over_guess = None if guess is None else {m: self._paired(m, guess)[1] for m in trained}
+        verdict = judge(gains, setting, over_guess)
+        return dataclasses.replace(verdict, notes=verdict.notes + self._more_notes())
+
+    def _more_notes(self) -> tuple[str, ...]:
+        """Return what the verdict does not judge: one model on all data, and methods that have no result."""
+        notes = [f"Judged by {self.score.label}{'' if self.higher_is_better else ' (lower is better)'}."]
+        for method in self.results:
+            if self.role(method) == "pooled" and (interval := self._interval(method)) is not None:
+                low, high = self.score.gain(interval.low), self.score.gain(interval.high)
+                gain = f"{self.score.gain(interval.mean)} {self.score.unit} ({low} to {high})"
+                notes.append(f"One model on all data ({method}) gains {gain} over training alone.")
+        return (*notes, *(f"{method} has no result: {why}" for method, why in self.failures.items()))
+
+    def _interval(self, method: str) -> Interval | None:
+        """Return the interval of a method's gain over training alone; corrected for the choice if it cooperates."""
+        if self.baseline in (None, method) or len(self.clients["names"]) < 2:
+            return None
+        setting, gains = self._paired(method, self.baseline or "")
+        cooperating = [other for other in self.results if self.role(other) == "cooperates"]
+        return interval_of(gains, setting, len(cooperating) if method in cooperating else 1)
+
+    def verdict(self) -> str:
+        """Say in one sentence whether cooperation helps these clients, with which method and by how much."""
+        return self._judgement.sentence
 
     def leaderboard(self) -> list[dict[str, Any]]:
-        """Return one row per method, the best first and the ceiling last."""
+        """Return one row per method: the best first, then guessing, one model on all data, and what has no result."""
         rows = [self._row(method) for method in self.results]
-        return sorted(rows, key=lambda row: (row["ceiling"], -self.score.sign * row["mean"]))
+        rows.sort(key=lambda row: (ORDER[row["role"]], -self.score.sign * row["mean"]))
+        empty = dict.fromkeys(rows[0] if rows else ("method", "failed"))
+        return rows + [empty | {"method": method, "failed": why} for method, why in self.failures.items()]
 
     def best(self) -> str:
-        """Return the best method that cooperates; without one, the best that is not the ceiling."""
-        preference = ("ceiling", "alone", "cooperates")
-        mean = {method: self.score.sign * self.scores(method).mean() for method in self.results}
-        return max(self.results, key=lambda method: (preference.index(self.role(method)), mean[method]))
+        """Return the best method that cooperates; without one, the best that trains alone."""
+        preference = ("guess", "pooled", "alone", "cooperates")
+        mean = {method: self.score.sign * np.nanmean(self.scores(method)) for method in self.results}
+        named = self._judgement.method if self._judgement.outcome == "helps" else None
+        return named or max(self.results, key=lambda method: (preference.index(self.role(method)), mean[method]))
 
     def _row(self, method: str) -> dict[str, Any]:
         score, gain, results = self.scores(method), self.gains(method), self.results[method]
         if method == self.baseline:
             gain = None
-        interval = None if gain is None else paired_interval(gain)
+        interval = self._interval(method)
+        mean = None if gain is None else float(np.nanmean(gain)) if interval is None else interval.mean
         compiling = float(np.mean([result.seconds["compile"] for result in results]))
+        known = score[np.isfinite(score)]
         return {
             "method": method,
-            "mean": float(score.mean()),
-            "std": float(score.std()),
-            "worst": worst(score, self.score),
+            "role": self.role(method),
+            "mean": float(known.mean()),
+            "std": float(known.std()),
+            "worst": worst(known, self.score),
             "worst_label": "worst decile" if len(score) >= 20 else "worst client",
             "beat_alone": None if gain is None else int((gain > 0).sum()),
             "clients": len(score),
             "bytes_per_client": float(np.mean([result.ledger.bytes_per_client() for result in results])),
             "seconds": float(np.mean([result.seconds["wall"] for result in results])) - compiling,
             "compile": compiling,
-            "mean_gain": None if interval is None else interval.mean,
-            "gain_error": None if interval is None or len(score) < 2 else interval.error,
-            "ceiling": self.role(method) == "ceiling",
+            "mean_gain": mean,
+            "gain_error": None if interval is None else interval.error,
+            "low": None if interval is None else interval.low,
+            "high": None if interval is None else interval.high,
+            "pooled": self.role(method) == "pooled",
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "seeds": len(results),
+            "scores": self._all_scores(method),
+            "failed": None,
         }
 
-    def verdict(self) -> str:
-        """Say in one sentence whether cooperation helps these clients, with which method and by how much."""
-        if self.baseline is None:
-            return "Whether cooperation helps these clients is open: training alone (local) is not among the methods."
-        cooperating = [method for method in self.results if self.role(method) == "cooperates"]
-        gains = {method: gain for method in cooperating if (gain := self.gains(method)) is not None}
-        return verdict(gains, self.clients["names"], self.score)
+    def _all_scores(self, method: str) -> dict[str, float | None]:
+        """Return the mean over clients of every score that all runs have; None where no client has it."""
+        results = self.results[method]
+        names = [name for name in SCORES if all(name in _known(result) for result in results)]
+        means = {name: self.scores(method, name) for name in names}
+        return {name: float(np.nanmean(each)) if np.isfinite(each).any() else None for name, each in means.items()}
+
+    def to_frame(self) -> Any:
+        """Return the leaderboard as a DataFrame: one row per method, with a column for every score."""
+        import pandas as pd
+
+        rows = self.leaderboard()
+        flat = [{k: v for k, v in row.items() if k != "scores"} | (row.get("scores") or {}) for row in rows]
+        return pd.DataFrame(flat).set_index("method")
 
     def to_dict(self) -> dict[str, Any]:
         """Return verdict, leaderboard and scores as plain values, for scripts."""
         names = self.clients["names"]
-        scores = {method: dict(zip(names, self.scores(method).tolist(), strict=True)) for method in self.results}
+        scores = {method: dict(zip(names, map(_plain, self.scores(method)), strict=True)) for method in self.results}
+        judged = self._judgement
         return {
-            "verdict": self.verdict(),
+            "verdict": judged.sentence,
+            "judgement": {
+                "outcome": judged.outcome,
+                "method": judged.method,
+                "interval": None if judged.interval is None else _fields(judged.interval),
+                "per_method": {method: _fields(interval) for method, interval in judged.per_method.items()},
+                "per_client": [_fields(client) for client in judged.per_client],
+                "rows_needed": judged.rows_needed,
+                "notes": list(judged.notes),
+            },
             "baseline": self.baseline,
             "leaderboard": self.leaderboard(),
             "scores": scores,
+            "failures": dict(self.failures),
             "command": self.command,
             "folder": None if self.folder is None else str(self.folder),
         }
+
+    def __repr__(self) -> str:
+        methods, clients = len(self.results), len(self.clients["names"])
+        return f"<Comparison of {methods} methods on {clients} clients: {self.verdict()}>"
+
+    def _repr_html_(self) -> str:
+        frame = self.to_frame()[["mean", "mean_gain", "low", "high", "beat_alone", "bytes_per_client", "seconds"]]
+        table = frame.to_html(float_format=lambda value: f"{value:.4g}", na_rep="", border=0)
+        return f"<p><strong>{html.escape(self.verdict())}</strong></p>{table}"
 
     @classmethod
     def read(cls, folders: Sequence[str | Path]) -> "Comparison":
         """Read complete runs and comparisons from their folders; all must be of the same clients."""
         if isinstance(folders, str | Path):
             folders = [folders]
-        labelled: list[tuple[str, Result]] = []
-        commands = []
-        for path in map(Path, folders):
-            folder = ComparisonFolder(path)
-            if folder.exists():
-                labelled += folder.results()
-                commands.append(folder.read()["compare"]["command"])
-            else:
-                result = Result.read(path)
-                labelled.append((label_of(result.config["method"]["name"]), result))
-                commands.append(f"coterie run {path / 'config.toml'}")
-        if not labelled:
-            raise CoterieError("there is nothing to compare: name at least one folder of a run or a comparison")
-        first = labelled[0][1]
-        for _, result in labelled[1:]:
-            _check_same_clients(first, result)
-        clients = {key: value for key, value in RunFolder(first.folder or "").clients().items() if key != "digest"}
-        results = _by_label(labelled)
+        contents = read_folders(folders)
+        baseline = baseline_of(contents.results, contents.clients)
         where = Path(folders[0]) if len(folders) == 1 else None
-        return cls(results, clients, baseline_of(results), " && ".join(commands), where)
+        command = " && ".join(contents.commands)
+        return cls(contents.results, contents.clients, baseline, command, where, contents.failures, contents.tuning)
 
 
-def baseline_of(results: dict[str, list[Result]]) -> str | None:
+def baseline_of(results: Mapping[str, Sequence[Result]], clients: Mapping[str, Any] | None = None) -> str | None:
     """Return the label of training alone; if several methods do, that of the best, to compare with the strongest."""
-    alone = {label: runs for label, runs in results.items() if runs[0].role == "alone"}
-    mean = {label: np.mean([run.final["test_score"].mean() for run in runs]) for label, runs in alone.items()}
-    return max(alone, key=lambda label: alone[label][0].score.sign * mean[label], default=None)
+    alone = {label: runs for label, runs in results.items() if _role(runs[0]) == "alone"}
+    if len(alone) < 2:
+        return next(iter(alone), None)
+    score = score_of_verdict(results, clients or {})
+    mean = {label: np.nanmean([values(run, score) for run in runs]) for label, runs in alone.items()}
+    return max(alone, key=lambda label: score.sign * mean[label])
 
 
-def _check_same_clients(first: Result, other: Result) -> None:
-    """Refuse runs on other data, by the fingerprints in their folders; the message names the setting that differs."""
-    digests = [RunFolder(result.folder or "").clients().get("digest") for result in (first, other)]
-    if digests[0] == digests[1]:
-        return
-    here, there = ({s: t for s, t in r.config.items() if s in ("data", "partition")} for r in (first, other))
-    why = difference(there, here) or "the data have changed between the two"
-    raise CoterieError(f"{other.folder} has other clients than {first.folder}: {why}; only the same can be compared")
+def score_of_verdict(results: Mapping[str, Sequence[Result]], clients: Mapping[str, Any]) -> Score:
+    """Return the score that methods are judged by: the metric a user has set, else one that suits the task.
+
+    Runs of version 0.1 have only the metric of their training.
+    """
+    runs = [run for each in results.values() for run in each]
+    first = runs[0]
+    from coterie.learning import score as scores
+
+    suits = getattr(scores, "verdict_score", None)
+    if first.config.get("run", {}).get("metric") is None and suits is not None and clients.get("kind"):
+        name = suits(clients["kind"], clients.get("label_counts", ()))
+        if all(name in _known(run) for run in runs):
+            return score_named(name)
+    return first.score
 
 
-def _by_label(labelled: list[tuple[str, Result]]) -> dict[str, list[Result]]:
-    """Collect the seeds of each method; methods that differ only in settings get labels that name these settings."""
-    groups: dict[str, list[tuple[dict, list[Result]]]] = {}
-    for label, result in labelled:
-        about = {s: table for s, table in result.config.items() if s not in ("format", "data", "partition")}
-        about = about | {"run": {key: value for key, value in about["run"].items() if key != "seed"}}
-        group = groups.setdefault(label, [])
-        same = next((results for config, results in group if config == about), None)
-        if same is None:
-            group.append((about, [result]))
-        elif result.config["run"]["seed"] in [r.config["run"]["seed"] for r in same]:
-            raise CoterieError(f"{result.folder} is given twice, or repeats the seed of another run; leave one out")
-        else:
-            same.append(result)
-    return {label: runs for name, group in groups.items() for label, runs in _told_apart(name, group).items()}
+def _known(result: Result) -> Mapping[str, np.ndarray]:
+    """Return all scores of a result by name."""
+    scores = getattr(result, "scores", None)
+    return scores if isinstance(scores, Mapping) else {result.metric: result.final["test_score"]}
 
 
-def _told_apart(name: str, group: list[tuple[dict, list[Result]]]) -> dict[str, list[Result]]:
-    """Label runs of one method by the settings in which they differ."""
-    flat = [{(s, key): value for s, table in config.items() for key, value in table.items()} for config, _ in group]
-    keys = dict.fromkeys(key for settings in flat for key in settings)
-    varying = [key for key in keys if any(settings.get(key) != flat[0].get(key) for settings in flat)]
-    results = {}
-    for settings, (_, runs) in zip(flat, group, strict=True):
-        words = ", ".join(f"{key[1]}={settings.get(key)}" for key in varying)
-        results[f"{name} ({words})" if varying else name] = runs
-    return results
+def _role(result: Result) -> str:
+    return "pooled" if result.role == "ceiling" else result.role
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """Return a named tuple as plain values; what is not finite is None."""
+    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in record._asdict().items()}

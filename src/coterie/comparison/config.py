@@ -4,7 +4,9 @@
 lr = 0.1
 [compare]
 methods = ["local", "ditto", "ditto-strong"]
-seeds = 3
+seeds = 3            # runs of each method
+splits = 5           # draws of train, validation and test samples that the runs take in turn
+tune = true          # choose lr (and tie, ...) of every method on validation samples, except what is given here
 [methods.ditto]      # for one method
 tie = 0.1
 [methods.ditto-strong]
@@ -27,6 +29,8 @@ __all__ = [
     "COMMON_SETTINGS",
     "DEFAULT_METHODS",
     "DEFAULT_TABLES",
+    "MOST_CLIENTS",
+    "CompareSettings",
     "ComparisonConfig",
     "MethodChoice",
     "choice_of",
@@ -35,7 +39,8 @@ __all__ = [
     "with_method",
 ]
 
-DEFAULT_METHODS = ("local", "fedavg", "fedavg-finetuned", "fedprox", "ditto", "gossip-sgd", "pooled")
+DEFAULT_METHODS = ("local", "fedavg-finetuned", "ditto", "scool-attention", "network-lasso", "pooled")
+MOST_CLIENTS = 300  # up to which everyone hears everyone by default: messages and time grow with the square
 # Settings of local training: a comparison is fair only if they are equal for all methods.
 COMMON_SETTINGS = (
     "lr",
@@ -52,7 +57,6 @@ COMMON_SETTINGS = (
 # The comparison without a file. Chosen on validation accuracy: twice the rounds change no method's by more than 0.012.
 DEFAULT_TABLES: dict[str, Any] = {
     "data": {"name": "digits"},
-    "method": {"lr": 0.1},
     "run": {"rounds": 200},
     "compare": {"seeds": 3},
 }
@@ -62,17 +66,25 @@ DEFAULT_TABLES: dict[str, Any] = {
 class CompareSettings:
     """The `[compare]` section."""
 
-    methods: tuple[str, ...] = param(DEFAULT_METHODS, "the methods to compare, by name or as FILE.py:CLASS")
+    methods: tuple[str, ...] = param((), "the methods to compare, by name or as FILE.py:CLASS; default: a usual choice")
     seeds: int = param(1, "runs of each method, with seeds that count up from run.seed", at_least=1)
+    splits: int | None = param(
+        None,
+        "draws of train, validation and test samples that the runs take in turn, with seeds that count up from "
+        "partition.seed; default: 5 where clients have few test samples of their own, else 1",
+        at_least=1,
+    )
+    tune: bool = param(True, "choose lr and a method's main own setting on validation samples, except those given")
     command: str = param("", "the command that repeats the comparison (written, not read)")
 
 
 class MethodChoice(NamedTuple):
-    """One line of the leaderboard: its label, the method's name and the settings that were given."""
+    """One line of the leaderboard: its label, the method's name, its settings, and which of them were given."""
 
     label: str
     name: str
     settings: dict[str, Any]
+    given: frozenset[str] = frozenset()
 
 
 def choice_of(method: Any) -> MethodChoice:
@@ -82,9 +94,9 @@ def choice_of(method: Any) -> MethodChoice:
     if isinstance(method, tuple):
         label, settings = method
         own = {key: value for key, value in settings.items() if key != "name"}
-        return MethodChoice(label_of(label), settings.get("name", label), own)
+        return MethodChoice(label_of(label), settings.get("name", label), own, frozenset(own))
     name = registry.name_of("methods", method) or f"{type(method).__module__}:{type(method).__name__}"
-    return MethodChoice(label_of(name), name, to_dict(method))
+    return MethodChoice(label_of(name), name, to_dict(method), frozenset(not_default(method)))
 
 
 def label_of(name: str) -> str:
@@ -115,11 +127,17 @@ def not_default(settings: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonConfig:
-    """A comparison: the experiment that all runs have in common, the methods, and the number of seeds."""
+    """A comparison: the experiment that all runs have in common, the methods, seeds and splits, and whether to tune.
+
+    `usual` says that nobody named the methods: what cannot be used with these clients is left out.
+    """
 
     experiment: Experiment
     methods: list[tuple[str, dict[str, Any]]]
     seeds: int
+    splits: int | None = None
+    tune: bool = True
+    usual: bool = False
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "ComparisonConfig":
@@ -130,7 +148,8 @@ class ComparisonConfig:
             if not isinstance(table, Mapping):
                 raise CoterieError(f"{key} must be a section: write [{key}] and its keys below it")
         settings = build(CompareSettings, sections["compare"], "compare")
-        own = {name: _own_table(name, table, settings.methods) for name, table in sections["methods"].items()}
+        names = settings.methods or DEFAULT_METHODS
+        own = {name: _own_table(name, table, names) for name, table in sections["methods"].items()}
         method = rest.get("method", {})
         if isinstance(method, Mapping) and "name" not in method:
             for key in method:
@@ -142,12 +161,12 @@ class ComparisonConfig:
         experiment = Experiment.from_dict(rest)
         given = {key: value for key, value in method.items() if key in COMMON_SETTINGS}
         methods = []
-        for name in settings.methods:
+        for name in names:
             table = own.get(name, {}) | (own.get(label_of(name), {}) if ":" in name else {})
             fields = {field.name for field in dataclasses.fields(registry.load("methods", table.get("name", name)))}
             common = {key: value for key, value in given.items() if key in fields}
             methods.append((name, {**common, "name": name, **table}))
-        return cls(experiment, methods, settings.seeds)
+        return cls(experiment, methods, settings.seeds, settings.splits, settings.tune, not settings.methods)
 
 
 def _own_table(name: str, table: Any, methods: Sequence[str]) -> dict[str, Any]:

@@ -1,9 +1,19 @@
-"""The folder of a comparison: one file that says what is compared, and one folder per method."""
+"""The folder of a comparison: one file that says what is compared, and one folder per method.
 
-from collections.abc import Mapping
+comparison.toml              what is compared; `coterie compare` reads it, too
+lock                         locked by the process that writes here
+<label>/seed-<n>/            a run
+<label>/tuning-<split>.json  what was tried and chosen before the runs of a split
+<label>/failure.json         why a method has no result
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coterie.comparison.tuning import read_tuning
 from coterie.errors import CoterieError
 from coterie.experiment.config import FORMAT
 from coterie.experiment.folder import REMEDY, RunFolder
@@ -14,6 +24,7 @@ from coterie.storage.toml import difference, dump_toml, read_toml, toml_value
 __all__ = ["ComparisonFolder"]
 
 FILE = "comparison.toml"
+BEFORE = {"splits": 1, "tune": False}  # what a comparison was that does not say: it was written by coterie 0.1
 
 
 class ComparisonFolder:
@@ -30,29 +41,45 @@ class ComparisonFolder:
         """Return the folder of one run."""
         return self.path / label / f"seed-{seed}"
 
-    def check(self, config: Mapping[str, Any]) -> None:
-        """Refuse a folder that holds something else, or a comparison under other settings than this run's config."""
+    def tuning_file(self, label: str, split: int) -> Path:
+        """Return the file that says how the runs of a split were tuned."""
+        return self.path / label / f"tuning-{split}.json"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep every other process from writing to the folder."""
+        with RunFolder(self.path).lock():
+            yield
+
+    def check(self, config: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """Refuse a folder that holds something else, or a comparison under other settings.
+
+        Args:
+            config: that of the first run; all but its method must be the same.
+            settings: what of the `[compare]` section must be the same.
+        """
         if self.exists():
-            written = {key: table for key, table in self.read().items() if key in _common(config)}
-            changed = difference(written, _common(config))
+            tables = self.read()
+            written = {key: table for key, table in tables.items() if key in _common(config)}
+            written["compare"] = {key: tables["compare"].get(key) for key in settings}
+            changed = difference(written, {**_common(config), "compare": dict(settings)})
             if changed:
                 raise CoterieError(f"{self.path} holds another comparison: {changed}; {REMEDY}")
-        elif self.path.exists() and (not self.path.is_dir() or any(f.suffix != ".tmp" for f in self.path.iterdir())):
+        elif self.path.exists() and (not self.path.is_dir() or any(map(_foreign, self.path.iterdir()))):
             raise CoterieError(f"{self.path} exists and is not the folder of a comparison; choose another --out")
 
     def write(
-        self, config: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], seeds: int, command: str
+        self, config: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]
     ) -> None:
         """Write down what is compared.
 
         Args:
             config: what all runs have in common (the config of the first run; its method is left out).
-            methods: each label's complete settings.
-            seeds: runs of each method.
-            command: the command that repeats the comparison.
+            methods: each label's settings, but those that are tuned.
+            settings: the other keys of the `[compare]` section.
         """
         tables: dict[str, Any] = {"format": FORMAT, **_common(config)}
-        tables["compare"] = {"methods": list(methods), "seeds": seeds, "command": command}
+        tables["compare"] = {"methods": list(methods), **settings}
         tables |= {f"methods.{toml_value(label)}": dict(table) for label, table in methods.items()}
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -60,21 +87,61 @@ class ComparisonFolder:
 
     def read(self) -> dict[str, Any]:
         """Return the tables of the file."""
-        return read_toml(self.path / FILE)
+        tables = read_toml(self.path / FILE)
+        tables["compare"] = BEFORE | tables.get("compare", {})
+        return tables
 
-    def results(self) -> list[tuple[str, Result]]:
-        """Return every run with its label, in the order of the file."""
+    def results(self) -> dict[str, list[Result]]:
+        """Return the runs of every method that did not fail, in the order of the file."""
         tables = self.read()
-        first = tables["run"]["seed"]
-        paths = [
-            (label, self.run(label, seed))
+        first, failed = tables["run"]["seed"], self.failures()
+        seeds = range(first, first + max(tables["compare"]["seeds"], tables["compare"]["splits"]))
+        paths = {
+            label: [self.run(label, seed) for seed in seeds]
             for label in tables["compare"]["methods"]
-            for seed in range(first, first + tables["compare"]["seeds"])
-        ]
-        for _, path in paths:
+            if label not in failed
+        }
+        for path in (path for each in paths.values() for path in each):
             if not RunFolder(path).complete:
                 raise CoterieError(f"{self.path} is not complete; continue it with `coterie resume {self.path}`")
-        return [(label, Result.read(path)) for label, path in paths]
+        return {label: [Result.read(path) for path in each] for label, each in paths.items()}
+
+    def fail(self, label: str, sentence: str, config: Mapping[str, Any]) -> None:
+        """Write down why a method has no result, and with which settings."""
+        with storage_errors(self.path):
+            (self.path / label).mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"failure": sentence, "config": dict(config)}, indent=1)
+        durable_write(self.path / label / "failure.json", text.encode())
+
+    def failure(self, label: str) -> dict[str, Any] | None:
+        """Return why a method has no result (`failure`) and its `config`; None if nothing says so."""
+        path = self.path / label / "failure.json"
+        if not path.exists():
+            return None
+        try:
+            record = json.loads(path.read_bytes())
+            return {"failure": str(record["failure"]), "config": dict(record["config"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CoterieError(f"{path} cannot be read ({error}); remove it to train the method again") from None
+
+    def failures(self) -> dict[str, str]:
+        """Return the methods that have no result, and why."""
+        records = {label: self.failure(label) for label in self.read()["compare"]["methods"]}
+        return {label: record["failure"] for label, record in records.items() if record is not None}
+
+    def tuning(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what was tried and chosen, for every method that was tuned and every split."""
+        tables = self.read()["compare"]
+        records = {
+            label: [read_tuning(self.tuning_file(label, split)) for split in range(tables["splits"])]
+            for label in tables["methods"]
+        }
+        return {label: [r for r in each if r is not None] for label, each in records.items() if any(each)}
+
+
+def _foreign(file: Path) -> bool:
+    """Whether a file says that its folder is not one that a comparison has begun to make."""
+    return file.suffix != ".tmp" and file.name != "lock"
 
 
 def _common(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,16 +20,23 @@ from coterie.storage.toml import toml_value
 __all__ = ["repeat_command"]
 
 
-def repeat_command(experiment: Experiment, choices: Sequence[MethodChoice], seeds: int) -> str:
+def repeat_command(
+    experiment: Experiment, choices: Sequence[MethodChoice], seeds: int, splits: int | None = None, tune: bool = True
+) -> str:
     """Return the command that repeats a comparison; it leaves out what `coterie compare` assumes anyway."""
     is_default = experiment.data.name == DEFAULT_TABLES["data"]["name"]
     assumed = DEFAULT_TABLES if is_default else {}
     words = ["coterie", "compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
     words += ["--seeds", str(seeds)] + ([] if is_default else ["--data", experiment.data.name])
+    words += ([] if splits is None else ["--splits", str(splits)]) + ([] if tune else ["--no-tune"])
     for section, values in _common_sections(experiment, assumed.get("run", {})).items():
         words += _set(section, values)
     variants = [with_method(experiment, choice) for choice in choices]
     settings = [_named_settings(each.method.spec, assumed.get("method", {})) for each in variants]
+    if tune:  # what was given is not tuned, even if it is the default
+        for own, each, choice in zip(settings, variants, choices, strict=True):
+            method = each.method.spec
+            own |= {key: getattr(method, key) for key in ("lr", *method.tunes) if key in choice.given}
     common = _equal_settings([each.method.spec for each in variants], settings)
     words += _set("method", common)
     for choice, own, each in zip(choices, settings, variants, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 from coterie import registry
 from coterie.data.arrays import federation, is_frame, pool
 from coterie.data.clients import Federation
-from coterie.data.partition import DataDefault
+from coterie.data.partition import DataDefault, divide
 from coterie.data.samples import Samples
 from coterie.data.tables.read import looks_like_a_table
 from coterie.data.tables.source import Table, from_frames
@@ -56,7 +56,7 @@ def load(
     samples = _samples(source, mine, name, clients, seed)
     if isinstance(rows, type):
         rows = build(rows, theirs, "partition")
-    return rows(samples, clients, seed)
+    return divide(rows, samples, clients, seed)
 
 
 def _of_frame(frame: Any, options: dict[str, Any]) -> Samples:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, Kind
-from coterie.data.partition import Natural
+from coterie.data.partition import Natural, divide
 from coterie.data.samples import Samples, encode, inputs, numbers
 from coterie.errors import CoterieError
 
@@ -71,7 +71,7 @@ def federation(
         tests = {} if test is None else dict(_matching(test, names))
         settings = {"target": target, "kind": kind or "auto", **table}
         samples = _of_frames(dict(zip(names, pairs, strict=True)), tests, groups, settings)
-        return division(samples, None, seed)
+        return divide(division, samples, None, seed)
     if target is not None or table:
         key = "target" if target is not None else next(iter(table))
         raise CoterieError(f"{key} belongs to tables: give every client a DataFrame, or leave it out")
@@ -93,7 +93,7 @@ def federation(
         group=None if groups is None else dict(zip(names, np.asarray(groups).tolist(), strict=True)),
         kind=kind,
     )
-    return division(samples, None, seed)
+    return divide(division, samples, None, seed)
 
 
 def is_frame(value: Any) -> bool:

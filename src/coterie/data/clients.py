@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.errors import CoterieError
 
-__all__ = ["Clients", "Federation", "Kind", "Split", "stack"]
+__all__ = ["Clients", "Federation", "Kind", "Redraw", "Split", "stack"]
 
 Kind = Literal["classification", "regression", "next-character"]
 
@@ -41,6 +41,29 @@ class Clients(NamedTuple):
         return self.groups.argmax(1), self.groups.shape[1]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Redraw:
+    """How a pool was divided: called with another seed, it divides the pool again.
+
+    Attributes:
+        partition: the partition, called with the pool, the number of clients and a seed.
+        samples: the pool.
+        clients: the number of clients, as it was given.
+        seed: the seed it was divided with.
+        same_clients: whether every draw has the same clients, with the same samples, of which others are for testing.
+    """
+
+    partition: Any
+    samples: Any
+    clients: int | None
+    seed: int
+    same_clients: bool
+
+    def __call__(self, seed: int) -> "Federation":
+        """Return the federation of another seed."""
+        return self.partition(self.samples, self.clients, seed)
+
+
 @dataclasses.dataclass(frozen=True)
 class Federation:
     """Named clients with their data, on the host.
@@ -59,6 +82,8 @@ class Federation:
         target_mean, target_std: the targets of a regression are stored as (target - mean) / std; scores are in the
             target's own unit.
         preparation: how rows of a table become inputs (`data.tables.preparation`); None for arrays.
+        redraw: how the clients' samples were divided, so that they can be divided again with another seed; None where
+            the data bring their own test samples.
     """
 
     names: tuple[str, ...]
@@ -76,6 +101,7 @@ class Federation:
     target_mean: float = 0.0
     target_std: float = 1.0
     preparation: Any = None
+    redraw: "Redraw | None" = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -146,7 +172,7 @@ class Federation:
         known = None if self.groups is None else np.asarray(self.groups)[rows]
         count = 0 if known is None else self.membership().shape[1]
         names = tuple(self.names[i] for i in rows)
-        return dataclasses.replace(self, names=names, groups=known, group_count=count, **splits)
+        return dataclasses.replace(self, names=names, groups=known, group_count=count, redraw=None, **splits)
 
 
 def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:

@@ -5,17 +5,17 @@ same federation. The partitions by random label shares are in `dirichlet.py`.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from coterie.data.clients import Federation
+from coterie.data.clients import Federation, Redraw
 from coterie.data.samples import Samples, encode
 from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError
 from coterie.spec import build, param, spec, to_dict
 
-__all__ = ["Classes", "DataDefault", "Groups", "Iid", "Natural", "Quantity"]
+__all__ = ["Classes", "DataDefault", "Groups", "Iid", "Natural", "Quantity", "divide"]
 
 
 @spec
@@ -173,6 +173,18 @@ class DataDefault(Splits):
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
         return self.chosen(samples)(samples, clients, seed)
+
+
+def divide(partition: Any, samples: Samples, clients: int | None, seed: int) -> Federation:
+    """Divide a pool; the federation remembers how, unless the data bring their own test samples."""
+    federation = partition(samples, clients, seed)
+    chosen = partition.chosen(samples) if isinstance(partition, DataDefault) else partition
+    natural = isinstance(chosen, Natural)
+    own_tests = samples.ready is not None or (natural and chosen.official(samples) and samples.test_owner is not None)
+    if not own_tests:
+        redraw = Redraw(partition, samples, clients, seed, natural and (clients is None or len(federation) < clients))
+        object.__setattr__(federation, "redraw", redraw)  # not `replace`, which would check all samples once more
+    return federation
 
 
 def _by_owner(values: np.ndarray, owners: np.ndarray) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from coterie.data.clients import Federation
-from coterie.data.partition import DataDefault
+from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
 from coterie.experiment.folder import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
@@ -41,6 +41,9 @@ class RunSettings:
     seed: int = param(0, "everything random in training is drawn from it", at_least=0)
     evaluate_every: int = param(0, "rounds between two evaluations; 0 evaluates 20 times", at_least=0)
     patience: int = param(0, "evaluations without a better validation score before the run stops; 0: never", at_least=0)
+    keep: Literal["best"] | None = param(
+        None, "best: the models of the evaluation with the lowest validation loss; default: the last evaluation's"
+    )
     checkpoint_every: int = param(0, "evaluations between two checkpoints; 0 writes one every 10 seconds", at_least=0)
     metric: str | None = param(None, "the score, a name of learning/score.py; default: that of the kind of task")
     precision: Literal["float32", "float64"] = param("float32", "floating type of models and inputs")
@@ -127,7 +130,9 @@ class Experiment:
         assert part is not None  # data from Python have none, and cannot be loaded
         if isinstance(part.spec, DataDefault):
             part = Part.from_object("partition", part.spec.chosen(samples), part.common)
-        return dataclasses.replace(self, partition=part), part.spec(samples, part.common.clients, part.common.seed)
+        return dataclasses.replace(self, partition=part), divide(
+            part.spec, samples, part.common.clients, part.common.seed
+        )
 
 
 def default_tables(data: str | None) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ programs. A `Training` is one method, one graph and one seed on it. Neither know
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ from coterie.peers.factory import PeersFactory
 from coterie.peers.local import Plan, Simulation
 from coterie.peers.tables import make_tables
 
-__all__ = ["Engine", "Rounds", "Training"]
+__all__ = ["Engine", "Rounds", "StackedTraining", "Training"]
 
 
 class Rounds(NamedTuple):
@@ -71,17 +71,18 @@ class Engine:
         self.task, self.device = task, device
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
+        self.target_std = federation.target_std  # scores are in the target's own unit
         self.clients: Clients = self.place(federation.arrays())
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
 
     @classmethod
-    def of(cls, job: Job, device: Device) -> "Engine":
+    def of(cls, job: Job, device: Device, like: "Engine | None" = None) -> "Engine":
         """Make the engine of a job: its task and its federation on a device, batched as its settings say."""
         with precision(job.settings.precision):
             plan = plan_for(job.task, job.federation, device, job.settings.mode, job.settings.chunk)
-            return cls(job.task, job.federation, device, plan)
+            return cls(job.task, job.federation, device, plan, like if like is not None and like.plan == plan else None)
 
     def put(self, x: Any) -> Any:
         """Copy to the device, or to all devices that share the work."""
@@ -274,8 +275,9 @@ class Training:
             return metrics
 
         by_split = self._call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        score, std = self.task.score, self.engine.target_std
         return {
-            f"{split}_{name}": np.asarray(values)
+            f"{split}_{name}": np.asarray(values) if name == "loss" else score.in_unit(np.asarray(values), std)
             for split, metrics in by_split.items()
             for name, values in metrics._asdict().items()
         }
@@ -297,6 +299,27 @@ class Training:
     def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
         return self.engine.call(program, key, *always, *arguments, donate=donate)
+
+
+class StackedTraining(Training):
+    """Several settings of one method, trained as one program: states and results have them as their first axis.
+
+    Args:
+        engine: the federation on its device.
+        methods: the same method with other real-valued settings (zero in all of them or in none).
+        graph, weights, seed: as for a `Training`, the same for all.
+    """
+
+    def __init__(self, engine: Engine, methods: Sequence[Method], graph: Graph, weights: np.ndarray, seed: int):
+        super().__init__(engine, methods[0], graph, weights, seed)
+        self.method = jax.tree.map(lambda *leaves: np.stack(leaves), *methods)
+        self.count = len(methods)
+
+    def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        # The arguments of all programs are method, tables, clients, key, state, ...; that of `init` has no state.
+        batched = [i == 0 or (i == 4 and name != "init") for i in range(3 + len(arguments))]
+        together = jax.vmap(program, in_axes=tuple(0 if each else None for each in batched))
+        return super()._call(together, ("stacked", self.count, name), *arguments, donate=donate)
 
 
 def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:

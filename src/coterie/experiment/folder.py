@@ -6,6 +6,7 @@
     metrics.jsonl     one line per evaluation, every metric of every client; no times, so that runs can be compared
     timing.jsonl      one line per evaluation: seconds so far, and how many of them inside the compiled program
     network.npz       the graph, where it was made from the clients' data
+    scores.npz        every score of the kept models, and the values per test sample of those that are means
     graph/            weights over the slots at each evaluation (where the method has any)
     ledger/           messages and bytes per edge and round
     checkpoints/      the last two
@@ -126,6 +127,10 @@ class RunFolder:
         """Write a model; all are written again at resume as long as the run is not complete."""
         self._write(self.path / "models" / file, data)
 
+    def save_scores(self, arrays: dict[str, np.ndarray]) -> None:
+        """Write all scores of the kept models."""
+        self._write(self.path / "scores.npz", _npz_bytes(arrays))
+
     def save_record(self, file: str, record: dict[str, Any]) -> None:
         """Write a JSON file at the end of a run."""
         self._write(self.path / file, json.dumps(record).encode())
@@ -214,6 +219,11 @@ class RunFolder:
     def graphs(self) -> dict[int, dict[str, np.ndarray]]:
         """Return `neighbours`, `present` and `weights` by round."""
         return {int(file.stem): _read_arrays(file) for file in sorted((self.path / "graph").glob("*.npz"))}
+
+    def scores(self) -> dict[str, np.ndarray] | None:
+        """Return all scores of the kept models; None for a run of version 0.1, which has only its metric."""
+        path = self.path / "scores.npz"
+        return _read_arrays(path) if path.exists() else None
 
     def ledger(self) -> Ledger:
         """Return what was sent."""

@@ -25,6 +25,7 @@ from coterie.graphs.topologies import MethodDefault
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
+from coterie.spec import to_dict
 
 __all__ = ["Job", "load_federation", "make_graph", "make_task", "measure_graph", "precision"]
 
@@ -156,7 +157,12 @@ def measure_graph(method: Method, part: Part, federation: Federation, task: Task
 
 def _topology(method: Method, part: Part) -> Any:
     """Return what builds the graph, or a graph that was passed from Python; "auto" is what suits the method."""
-    return registry.load("graphs", method.default_graph)() if isinstance(part.spec, MethodDefault) else part.spec
+    if not isinstance(part.spec, MethodDefault):
+        return part.spec
+    cls = registry.load("graphs", method.default_graph)
+    known = {field.name for field in dataclasses.fields(cls)}
+    given = {"connect": True} | to_dict(part.spec)  # a default that falls apart would only have to be repaired by hand
+    return cls(**{key: value for key, value in given.items() if key in known})
 
 
 def make_graph(

@@ -19,11 +19,13 @@ from coterie.experiment.job import Job
 from coterie.experiment.personal_model import shared_model
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
+from coterie.experiment.scoring import score_models
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
 from coterie.graphs.measured import HubTraffic
 from coterie.graphs.quality import graph_quality, true_groups
+from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
 from coterie.peers.base import Traffic
 from coterie.peers.ledger import Ledger
@@ -56,7 +58,8 @@ class Loop:
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         self.per_model = job.method.rounds_per_model  # where the method goes along a path of models
-        self.keeps_best = self.validated.any() and (job.settings.patience > 0 or self.per_model > 0)
+        wanted = job.settings.patience > 0 or self.per_model > 0 or job.settings.keep is not None
+        self.keeps_best = self.validated.any() and wanted
         if self.per_model and not self.keeps_best:
             warnings.warn(
                 "without validation samples nothing says which model of the path is best, and the last one is kept; "
@@ -150,7 +153,10 @@ class Loop:
         if not self.keeps_best:
             self.best_round = number
             return
-        score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
+        if self.job.settings.keep is not None:
+            score = -validation_loss(row, self.job.federation.validation.count)
+        else:
+            score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
         if self.best_score is None or score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
             self.best = jax.device_get(self.training.models(self.state, number))
@@ -239,6 +245,7 @@ class Loop:
         job, models = self.job, self.best
         if models is None:
             models = jax.device_get(self.training.models(self.state, self.best_round))
+        scored = score_models(self.training, models, job.federation)
         result = Result(
             config=job.config,
             names=job.federation.names,
@@ -253,9 +260,11 @@ class Loop:
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,
             variables=models,
+            scored=scored,
             answers=Answers.of(job.federation, job.config, intervals_of(self.training.task, models, job.federation)),
         )
         if self.folder is not None:
+            self.folder.save_scores(scored.arrays())
             for file, data in result.model_files():
                 self.folder.save_model(file, data)
             if job.method.newcomer == "shared":

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.experiment import cooperation
 from coterie.experiment.folder import RunFolder, model_file
 from coterie.experiment.personal_model import PersonalModel, by_name, read_model
 from coterie.experiment.prediction import Answers, route
+from coterie.experiment.scores import Scores
 from coterie.learning.score import Score, score_named
 from coterie.peers.ledger import Ledger
 from coterie.spec import nearest
@@ -23,10 +25,10 @@ ALL_MODELS = "all-clients.safetensors"
 SHARED_MODEL = "shared.safetensors"  # what a client gets that took no part, where the method has a model for everybody
 MODEL_FILES = 2000  # clients up to which every model gets a file of its own
 # Roles by method, for folders that were written before summary.json had the role.
-EARLIER_ROLES = {"local": "alone", "local-exact": "alone", "pooled": "ceiling", "pooled-exact": "ceiling"}
+EARLIER_ROLES = {"local": "alone", "local-exact": "alone", "pooled": "pooled", "pooled-exact": "pooled"}
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Result:
     """The outcome of a run.
 
@@ -40,10 +42,11 @@ class Result:
         best_round: the evaluation whose models are kept: the last, or the best where a run stops early or has a path.
         metric: the name of the score.
         device: where it ran.
-        role: what the method is in a comparison: "alone", "ceiling" or "cooperates".
+        role: what the method is in a comparison: "guess", "alone", "pooled" or "cooperates".
         folder: the folder of the run, if it has one.
         task: what each client learned; None if the result was read from a folder and no model has been loaded.
         variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
+        scored: every score of the kept models; None where they are only in the folder, or in a run of version 0.1.
         answers: how rows become inputs and outputs predictions (`Answers`); read from the folder when it is needed.
     """
 
@@ -60,7 +63,18 @@ class Result:
     folder: Path | None = None
     task: Any = None
     variables: Any = None
+    scored: Scores | None = None
     answers: Any = None
+
+    def __repr__(self) -> str:
+        from coterie.experiment.describe import line
+
+        return line(self)
+
+    def _repr_html_(self) -> str:
+        from coterie.experiment.describe import html
+
+        return html(self)
 
     @property
     def score(self) -> Score:
@@ -87,6 +101,45 @@ class Result:
         if row is None:
             raise CoterieError(f"metrics.jsonl of {self.folder} lacks round {self.best_round}; restore it from a copy")
         return {name: np.asarray(value) for name, value in row.items() if name != "round"}
+
+    @property
+    def chosen_metric(self) -> str | None:
+        """The score the user has chosen (`run.metric`); None where it is the default of the kind of task."""
+        return self.config["run"].get("metric")
+
+    @property
+    def scores(self) -> dict[str, np.ndarray]:
+        """Return every score of the task's kind for the kept models, `[K]` each, on the clients' test samples.
+
+        NaN where a score has no meaning for a client: AUROC, AUPRC and balanced accuracy if all its samples have one
+        class, R2 if all have one value. Leave these clients out of a mean (`np.nanmean`). A run of version 0.1 has only
+        its own metric.
+        """
+        scored = self._scored()
+        return {self.metric: self.final["test_score"]} if scored is None else scored.test
+
+    @property
+    def validation_scores(self) -> dict[str, np.ndarray]:
+        """Return the same on the clients' validation samples; NaN for a client that has none."""
+        scored = self._scored()
+        return {self.metric: self.final["validation_score"]} if scored is None else scored.validation
+
+    def each(self, score: str) -> np.ndarray:
+        """Return a score's value for every test sample `[K, n]`, NaN after a client's last one.
+
+        Only scores that are means over samples have it: accuracy, log-loss, Brier; for rmse these are squared errors,
+        for mae absolute ones.
+        """
+        scored = self._scored()
+        if scored is None:
+            raise CoterieError(f"{self.folder or 'this result'} has no scores per sample; run it again to get them")
+        return scored.each(score)
+
+    def _scored(self) -> Scores | None:
+        if self.scored is None and self.folder is not None:
+            arrays = RunFolder(self.folder).scores()
+            self.scored = None if arrays is None else Scores.of(arrays)
+        return self.scored
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the leaderboard: mean, standard deviation, worst decile (or client), cost."""
@@ -202,38 +255,15 @@ class Result:
 
     def weights(self, round: int | None = None) -> np.ndarray:
         """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""
-        table = self._graph_at(round)
-        matrix = np.zeros((len(self.names), len(self.names)))
-        rows = np.repeat(np.arange(len(self.names)), table["neighbours"].shape[1])
-        np.add.at(matrix, (rows, table["neighbours"].ravel()), (table["weights"] * table["present"]).ravel())
-        matrix[np.diag_indices_from(matrix)] = 1 - (matrix.sum(1) - np.diag(matrix))
-        return matrix
+        return cooperation.weight_matrix(self._graph_at(round))
 
     def graph(self, round: int | None = None) -> Any:
         """Return the cooperation weights as a NetworkX graph: an edge u -> v is the weight that v gives to u."""
-        import networkx as nx
-
-        table = self._graph_at(round)
-        graph = nx.DiGraph()
-        graph.add_nodes_from(self.names)
-        for i, k in zip(*np.nonzero(table["present"]), strict=True):
-            graph.add_edge(self.names[table["neighbours"][i, k]], self.names[i], weight=float(table["weights"][i, k]))
-        return graph
+        return cooperation.weight_graph(self._graph_at(round), self.names)
 
     def save_graph(self, path: str | Path, round: int | None = None) -> Path:
         """Write the cooperation weights of a round (default: the last) as GraphML, or as a matrix to a .npy file."""
-        path = Path(path)
-        if path.suffix == ".graphml":
-            import networkx as nx
-
-            text = "\n".join(nx.generate_graphml(self.graph(round)))
-            durable_write(path, text.encode())
-        elif path.suffix == ".npy":
-            with storage_errors(path.parent), open(path, "wb") as stream:
-                np.save(stream, self.weights(round))
-        else:
-            raise CoterieError(f"{path}: the graph is written as .graphml or .npy; choose one of these endings")
-        return path
+        return cooperation.save_weights(Path(path), self._graph_at(round), self.names)
 
     def clusters(self, round: int | None = None) -> np.ndarray:
         """Return each client's cluster `[K]` after a round (default: of the kept models), named by its lowest client.
@@ -278,7 +308,7 @@ class Result:
             best_round=summary["round"],
             metric=summary["metric"],
             device=summary["device"],
-            role=summary.get("role") or EARLIER_ROLES.get(config["method"]["name"], "cooperates"),
+            role=_role(summary.get("role") or EARLIER_ROLES.get(config["method"]["name"], "cooperates")),
             folder=folder.path,
             task=task,
         )
@@ -289,6 +319,11 @@ def worst(scores: np.ndarray, score: Score) -> float:
     ordered = np.sort(scores) if score.higher_is_better else np.sort(scores)[::-1]
     count = len(scores) // 10 if len(scores) >= 20 else 1
     return float(ordered[:count].mean())
+
+
+def _role(name: str) -> str:
+    """Return a role by the name a run's folder has written down; version 0.1 had another word for "pooled"."""
+    return "pooled" if name == "ceiling" else name
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:

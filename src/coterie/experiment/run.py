@@ -1,5 +1,6 @@
 """From a federation or a folder to a result. Every run of every method goes through `execute` and one `Loop`."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.result import Result
+from coterie.experiment.screen import shown_run
 from coterie.graphs.measured import MeasuredGraph
 
 __all__ = ["Job", "Progress", "execute", "resume", "run"]
@@ -24,7 +26,7 @@ def run(
     *,
     out: str | Path | None = None,
     device: str | Device = "auto",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> Result:
     """Train a personal model for every client of a federation.
@@ -35,7 +37,8 @@ def run(
         method: a name or a method, for example `coterie.methods.Ditto(lr=0.1)`.
         out: folder of the run; None keeps everything in memory.
         device: "auto", "cpu", "gpu", "gpu:1".
-        progress: called as `progress(stage, round, rounds, metrics)` after every evaluation.
+        progress: True shows a bar, False nothing, None (the default) a bar in a terminal and in a notebook; or a
+            function, called as `progress(stage, round, rounds, metrics)` after every evaluation.
         **options: any of the following.
             graph: for methods with neighbours: a name ("auto"), a spec, a `Graph` or a NetworkX graph.
             codec: how messages are encoded: a name ("none"), a table such as {"name": "qsgd", "bits": 2}, or a codec.
@@ -52,18 +55,24 @@ def run(
     """
     place = _device(device)  # before JAX is used: it counts the cores
     job = Job.of(Experiment.from_objects(federation, model, method, **options), federation)
-    return execute(job, out=out, device=place, progress=progress)
+    with _shown(job, progress) as notify:
+        return execute(job, out=out, device=place, progress=notify)
 
 
-def resume(path: str | Path, device: str | Device = "auto", progress: Progress | None = None) -> Result:
-    """Continue the run in a folder; its end is bit-identical to that of a run that was never stopped."""
+def resume(path: str | Path, device: str | Device = "auto", progress: Progress | bool | None = None) -> Result:
+    """Continue the run in a folder; its end is bit-identical to that of a run that was never stopped.
+
+    The arguments are those of `run`.
+    """
     config = RunFolder(path).config()
     if config.get("data", {}).get("name") == "in-memory":
         raise CoterieError(
             f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"
         )
     place = _device(device)
-    return execute(Job.of(Experiment.from_dict(config)), out=path, device=place, progress=progress)
+    job = Job.of(Experiment.from_dict(config))
+    with _shown(job, progress) as notify:
+        return execute(job, out=path, device=place, progress=notify)
 
 
 def execute(
@@ -95,6 +104,11 @@ def _train(
     with precision(job.settings.precision):
         engine = engine or Engine.of(job, _device(device))
         return Loop(job, engine, folder, progress or (lambda *_: None)).run()
+
+
+def _shown(job: Job, progress: Progress | bool | None) -> contextlib.AbstractContextManager[Progress | None]:
+    """Show the progress of a job, unless a function of the caller's own takes it."""
+    return shown_run(progress, job.config["method"]["name"].rpartition(":")[2], job.settings.seed)
 
 
 def _device(device: str | Device) -> Device:

@@ -40,6 +40,7 @@ from coterie.spec import param, spec
 __all__ = ["ClientSummaries", "MeasuredGraph", "Similarity", "local_models"]
 
 WIDTH = 0.5  # of the kernel, relative to the median distance of samples; the usual 1 separates clients less well
+NEIGHBOURS = 5  # nearest neighbours by default
 METRICS = {"data": ("mmd",), "features": ("log-euclidean", "frobenius"), "model": ("cosine", "l2")}
 
 
@@ -60,7 +61,9 @@ class Similarity:
     """
 
     space: Literal["data", "features", "model"] = param("data", "what is compared: samples, covariances, local models")
-    k: int = param(5, "nearest neighbours that each client asks for", at_least=1)
+    k: int | None = param(
+        None, "nearest neighbours that each client asks for; default 5, or all others where there are fewer", at_least=1
+    )
     metric: Literal["auto", "mmd", "log-euclidean", "frobenius", "cosine", "l2"] = param(
         "auto", "mmd; log-euclidean or frobenius for features; cosine or l2 for models; auto: the first of these"
     )
@@ -98,7 +101,7 @@ class Similarity:
         clients = len(federation)
         if clients < 2:
             raise CoterieError("the graph similarity needs at least 2 clients")
-        if self.k >= clients:
+        if self.k is not None and self.k >= clients:
             raise CoterieError(f"graph.k must be less than the number of clients, {clients}, not {self.k}")
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is refused below, with the client's name
             received, up, down = self.collect(federation, seed, task)
@@ -186,11 +189,12 @@ class Similarity:
                 f"graph similarity: all {len(points)} clients have the same summary, so that none is nearer than "
                 "another; choose another graph, such as ring"
             )
-        edges = both_ways(nearest(points, self.k))
+        k = min(NEIGHBOURS, len(points) - 1) if self.k is None else self.k
+        edges = both_ways(nearest(points, k))
         component = connected_components(edges[:, 0], edges[:, 1], len(points))
         count = int(component.max()) + 1
         if count > 1:
-            what = f"the similarity network of {len(points)} clients with k = {self.k} falls into {count} parts"
+            what = f"the similarity network of {len(points)} clients with k = {k} falls into {count} parts"
             if not self.connect:
                 raise CoterieError(
                     f"{what}; raise graph.k, or set graph.connect = true, which joins them by their shortest edges"

@@ -35,6 +35,10 @@ TRIES = 200  # draws of a random graph before it is refused as too sparse to be 
 class MethodDefault:
     """The method's `default_graph`."""
 
+    k: int | None = param(
+        None, "nearest neighbours, where the method's own graph is similarity (network-lasso, component)", at_least=1
+    )
+
     def build(self, clients: int, seed: int = 0) -> Graph:
         """Build what most methods have as default; a run takes its method's own."""
         return Exponential().build(clients, seed)

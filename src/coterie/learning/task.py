@@ -21,6 +21,7 @@ from coterie.data.clients import Federation, Kind
 from coterie.errors import CoterieError
 from coterie.learning.score import Score, score_of
 from coterie.models.augment import Augment, take
+from coterie.models.constant import ConstantNetwork
 from coterie.models.convert import replace_convolutions
 from coterie.models.ensemble import ensemble_of
 from coterie.models.linear import Linear
@@ -115,6 +116,13 @@ class Task:
         options = self._made_of | {"members": 1, "augment": None}
         task = Task(lambda key: Linear().build(shape, outputs, key), self.kind, **options)
         task.outputs, task.sample_shape = outputs, shape
+        return task
+
+    def constant(self) -> "Task":
+        """Return the task of a model whose output does not depend on the input, without personal parts."""
+        bias, text = jnp.zeros(self.outputs), self.kind == "next-character"
+        task = Task(ConstantNetwork(bias, text), self.kind, **(self._made_of | {"members": 1, "augment": None}))
+        task.outputs, task.sample_shape = self.outputs, self.sample_shape
         return task
 
     def mixed(self, members: int) -> "Task":

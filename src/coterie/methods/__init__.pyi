@@ -16,6 +16,7 @@ from coterie.methods.fedrep import FedRep as FedRep
 from coterie.methods.fomo import Fomo as Fomo
 from coterie.methods.gnsd import GNSD as GNSD
 from coterie.methods.gossip_sgd import GossipSGD as GossipSGD
+from coterie.methods.guess import Guess as Guess
 from coterie.methods.l2gd import L2GD as L2GD
 from coterie.methods.local import Local as Local
 from coterie.methods.meta_l2c import MetaL2C as MetaL2C

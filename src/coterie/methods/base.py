@@ -14,9 +14,10 @@ learning rate needs no new compilation; one that is exactly zero is switched off
 """
 
 import abc
+import dataclasses
 import difflib
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import jax
@@ -31,11 +32,12 @@ from coterie.peers.base import Peers
 from coterie.spec import nearest
 from coterie.traced import traced
 
-__all__ = ["Fitted", "Info", "Method", "Newcomer", "Role", "Solved", "Topology", "method"]
+__all__ = ["Fitted", "Info", "Method", "Newcomer", "Role", "Solved", "Topology", "Tunes", "method"]
 
 Topology = Literal["none", "hub", "graph"]
-Role = Literal["alone", "ceiling", "cooperates"]
+Role = Literal["guess", "alone", "pooled", "cooperates"]
 Newcomer = Literal["shared", "cluster", "mixture", "nearest", "none"]
+Tunes = Mapping[str, tuple[float, ...]]
 T = TypeVar("T")
 
 
@@ -54,7 +56,7 @@ class Method(abc.ABC):
     """
 
     topology: ClassVar[Topology]  # with whom it communicates: nobody, a hub, or the neighbours in a graph
-    role: ClassVar[Role] = "cooperates"  # in a comparison: the baseline, the ceiling, or a candidate
+    role: ClassVar[Role] = "cooperates"  # in a comparison: a baseline, one model on all data, or a candidate
     uses_hub: ClassVar[bool] = (
         False  # a graph method that also uses a hub; for the contract: alone means a federation of one
     )
@@ -64,6 +66,8 @@ class Method(abc.ABC):
     learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate; its weights are compared with the truth
     random_links: ClassVar[bool] = False  # it runs on directed links that change from step to step
     in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
+    # Its main own hyper-parameter with values worth trying, the default among them: `compare` tunes it after lr.
+    tunes: ClassVar[Tunes] = {}
     newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md
 
     @abc.abstractmethod
@@ -181,7 +185,12 @@ def method(cls: type[T]) -> type[T]:
             raise CoterieError(f"{cls.__name__} must say its {name}: {', '.join(choices)}")
         if choices and getattr(cls, name) not in (*choices, None):
             raise CoterieError(f"{cls.__name__}.{name} must be one of {', '.join(choices)}, not {getattr(cls, name)!r}")
-    return traced(cls)
+    made = traced(cls)
+    fields = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
+    for name in made.tunes:
+        if name not in fields:
+            raise CoterieError(f"{cls.__name__}.tunes names {name!r}, which is not a setting{nearest(name, fields)}")
+    return made
 
 
 def _refuse_misspelt(cls: type, known: set[str]) -> None:

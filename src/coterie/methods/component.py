@@ -35,7 +35,7 @@ from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Newcomer, Topology, method
+from coterie.methods.base import Info, Method, Newcomer, Topology, Tunes, method
 from coterie.methods.shared.personal import last_layer
 from coterie.numerics import tree
 from coterie.numerics.lasso.admm import Warm, admm, start
@@ -77,6 +77,7 @@ class TiedComponent(LocalSGD, Method):
     topology: ClassVar[Topology] = "graph"
     newcomer: ClassVar[Newcomer] = "nearest"
     default_graph: ClassVar[str] = "similarity"
+    tunes: ClassVar[Tunes] = {"lam": (0.01, 0.1, 1.0)}
     steps: int = param(1, "local steps per round; 0: use epochs", at_least=0)
     lam: float = param(0.1, "strength of the tie along an edge, relative to a client's own mean loss", at_least=0)
     norm: Literal["1", "2", "inf"] = param(

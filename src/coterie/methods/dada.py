@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.base import Info, Method, Topology, Tunes, method
 from coterie.methods.shared.neighbours import distance
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -49,6 +49,7 @@ class Dada(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    tunes: ClassVar[Tunes] = {"tie": (0.1, 0.3, 1.0)}
     learns_weights: ClassVar[bool] = True
     tie: float = param(0.3, "strength of the tie between neighbours' models (mu_1)", above=0)
     graph_strength: float = param(1.0, "weight of the terms that shape the graph (mu_2)", above=0)

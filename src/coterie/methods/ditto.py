@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Topology, method
+from coterie.methods.base import Info, Topology, Tunes, method
 from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -35,6 +35,7 @@ class Ditto(HubSGD):
     """A personal model tied to the shared one."""
 
     topology: ClassVar[Topology] = "hub"
+    tunes: ClassVar[Tunes] = {"tie": (0.01, 0.1, 1.0)}
     tie: float = param(0.1, "strength of the tie to the shared model (lambda in eq. 2)", at_least=0)
     personal_epochs: int = param(0, "passes per round for the personal model; 0: as many as `epochs`", at_least=0)
 

@@ -101,7 +101,7 @@ class PooledExact(_Regression):
     """One exact linear or logistic regression for all clients, from their sums; no sample is sent."""
 
     topology: ClassVar[Topology] = "hub"
-    role: ClassVar[Role] = "ceiling"
+    role: ClassVar[Role] = "pooled"
     newcomer: ClassVar[Newcomer] = "shared"
 
     def _estimator(self, two_classes: bool) -> Any:

@@ -4,13 +4,15 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020: each client minimises F_k(w) +
 stragglers may do fewer than E epochs (their section 3.2 and experiments: a random number of epochs from 1 to E).
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, method
+from coterie.methods.base import Info, Tunes, method
 from coterie.methods.fedavg import FedAvg, State
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -24,6 +26,7 @@ __all__ = ["FedProx"]
 class FedProx(FedAvg):
     """FedAvg with a proximal term."""
 
+    tunes: ClassVar[Tunes] = {"mu": (0.01, 0.1, 1.0)}
     mu: float = param(0.1, "strength of the pull towards the hub's model (eq. 2)", at_least=0)
     stragglers: float = param(
         0.0, "fraction of the clients that do only a random number of their epochs", at_least=0, at_most=1

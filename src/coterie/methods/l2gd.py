@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from coterie.data.clients import Clients
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Newcomer, Topology, method
+from coterie.methods.base import Info, Newcomer, Topology, Tunes, method
 from coterie.methods.shared.tied import Auto, TiedModels, chosen, combine, is_auto
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -37,6 +37,7 @@ class L2GD(TiedModels):
     """Random switch between local gradient steps and steps towards the mean of all."""
 
     topology: ClassVar[Topology] = "hub"
+    tunes: ClassVar[Tunes] = {"tie": (0.1, 1.0, 10.0)}
     newcomer: ClassVar[Newcomer] = "shared"
     p: float | Auto = param(
         "auto", "probability of a step towards the mean; auto: gamma / (gamma + L)", above=0, below=1

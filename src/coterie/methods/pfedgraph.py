@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.base import Info, Method, Topology, Tunes, method
 from coterie.numerics import tree
 from coterie.numerics.simplex import project_simplex
 from coterie.peers.base import Peers, blend
@@ -43,6 +43,7 @@ class PFedGraph(LocalSGD, Method):
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
+    tunes: ClassVar[Tunes] = {"alpha": (0.2, 0.8, 3.2)}
     learns_weights: ClassVar[bool] = True
     alpha: float = param(0.8, "strength of the pull of the weights to the data shares", above=0)
     tie: float = param(0.01, "pull of the local training towards the aggregated model, by angle (lambda)", at_least=0)

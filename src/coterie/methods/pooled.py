@@ -1,4 +1,6 @@
-"""All data in one place: the ceiling of what cooperation can reach.
+"""One model on all data, in one place: what these clients cannot have, to compare with.
+
+Where clients differ, personal models may well beat it.
 
 Before the first round every client sends its samples (the ledger counts them); one model is then trained on the union
 with early stopping on the union of the validation samples, and every client gets it.
@@ -37,8 +39,8 @@ class Pooled(LocalSGD, Method):
     """Train one model on the union of all data."""
 
     topology: ClassVar[Topology] = "hub"
+    role: ClassVar[Role] = "pooled"
     newcomer: ClassVar[Newcomer] = "shared"
-    role: ClassVar[Role] = "ceiling"
     patience: int = param(0, "rounds without a better validation loss before training stops; 0: never", at_least=0)
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:

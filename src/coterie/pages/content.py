@@ -46,7 +46,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
         "baseline": comparison.baseline,
         "chosen": comparison.best(),
         "methods": [
-            {key: row[key] for key in ("method", "ceiling", "mean", "bytes_per_client")} | {"color": i}
+            {key: row[key] for key in ("method", "pooled", "mean", "bytes_per_client")} | {"color": i}
             for i, row in enumerate(board)
         ],
         "count": len(clients["names"]),

@@ -5,14 +5,14 @@
 const LOOKS = {
   light: {
     back: "#ffffff", ink: "#1a1d21", soft: "#5b636e", line: "#dfe3e8", zero: "#9aa3ae", hover: "#ffffff",
-    gain: "#0072B2", loss: "#D55E00", alone: "#6d7580", ceiling: "#1a1d21",
+    gain: "#0072B2", loss: "#D55E00", alone: "#6d7580", pooled: "#1a1d21",
     // Okabe and Ito's palette, told apart by colour-blind readers; its yellow is darkened to show on white.
     methods: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9C8A00"],
     heat: [[0, "#f2f4f7"], [0.3, "#bfd9ec"], [0.65, "#5fa5d3"], [1, "#005a8f"]],
   },
   dark: {
     back: "#14171b", ink: "#e9ecf0", soft: "#a3adb9", line: "#323942", zero: "#6b7684", hover: "#252b33",
-    gain: "#4fa8e0", loss: "#f08036", alone: "#98a3b0", ceiling: "#e9ecf0",
+    gain: "#4fa8e0", loss: "#f08036", alone: "#98a3b0", pooled: "#e9ecf0",
     methods: ["#4fa8e0", "#f08036", "#26c496", "#e19bc2", "#f0b429", "#9ad4f5", "#F0E442"],
     heat: [[0, "#1d222a"], [0.3, "#18466a"], [0.65, "#2f86c4"], [1, "#9ad4f5"]],
   },
@@ -35,12 +35,12 @@ function translucent(color, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-// Training alone is grey and the ceiling is drawn in ink, so that colours are left for what can be chosen.
+// Training alone is grey and one model on all data is drawn in ink, so that colours are left for what can be chosen.
 function styleOf(data, look, name) {
   if (name === data.baseline) return { color: look.alone, dash: "dot", symbol: "circle-open" };
   const method = data.methods.find((m) => m.method === name);
-  if (method.ceiling) return { color: look.ceiling, dash: "dash", symbol: "diamond-open" };
-  const colored = data.methods.filter((m) => m.method !== data.baseline && !m.ceiling).map((m) => m.method).sort();
+  if (method.pooled) return { color: look.pooled, dash: "dash", symbol: "diamond-open" };
+  const colored = data.methods.filter((m) => m.method !== data.baseline && !m.pooled).map((m) => m.method).sort();
   const i = colored.indexOf(name), n = look.methods.length;
   return { color: look.methods[i % n], dash: DASHES[Math.floor(i / n) % DASHES.length], symbol: SYMBOLS[i % n] };
 }

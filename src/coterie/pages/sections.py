@@ -99,19 +99,21 @@ def leaderboard(comparison: "Comparison", data: dict[str, Any]) -> str:
             (row["seconds"], f"{row['seconds']:.1f}"),
         ]
         tag = ""
-        if row["ceiling"]:
-            tag = ' <span class="tag" title="All data in one place: the ceiling that reality forbids">ceiling</span>'
+        if row["pooled"]:
+            tag = ' <span class="tag" title="One model trained on all data in one place">one model on all data</span>'
         elif row["method"] == comparison.baseline:
             tag = ' <span class="tag" title="What every client can do without the others">alone</span>'
-        kind = ' class="ceiling"' if row["ceiling"] else ' class="best"' if row["method"] == data["chosen"] else ""
+        kind = ' class="pooled"' if row["pooled"] else ' class="best"' if row["method"] == data["chosen"] else ""
         first = f'<th scope="row" data-value="{i}"><i class="dot" data-method="{escape(row["method"])}"></i>'
         rows.append(f"<tr{kind}>{first}{escape(row['method'])}{tag}</th>{''.join(map(_cell, cells))}</tr>")
     explained = ["Every client counts once: its score is a mean over seeds."]
     if comparison.baseline:
         explained.append("± is the standard error of the gain over clients.")
     explained.append("Seconds are those of one run, without compiling.")
-    if any(row["ceiling"] for row in board):
-        explained.append("The ceiling trains on all data in one place, which these clients cannot do.")
+    if any(row["pooled"] for row in board):
+        explained.append(
+            "One model on all data needs them in one place, which these clients cannot do; personal models may beat it."
+        )
     notes = " ".join(explained)
     return _table("leaderboard-table", heads, rows, sortable=True) + f'<p class="note">{notes}</p>'
 

@@ -21,7 +21,7 @@ from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Info, Method, Topology
+from coterie.methods.base import Info, Method, Topology, Tunes
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
@@ -65,6 +65,7 @@ class Scool(LocalSGD, Method):
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
+    tunes: ClassVar[Tunes] = {"temperature": (0.5, 2.0, 8.0)}
     temperature: float = param(
         2.0, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
     )

@@ -1,0 +1,140 @@
+"""Train one method with several settings, only to see which validates best: no files, no ledger, no test scores.
+
+On a CPU candidates are trained one after another by the programs of the run that follows: real-valued settings are
+arguments of a program, so nothing is compiled for them. All start, and only the best few go on (successive halving).
+On an accelerator, where a small program leaves most of it idle, all candidates are one program.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.experiment.engine import Engine, StackedTraining, Training
+from coterie.experiment.job import Job, precision
+from coterie.experiment.plan import memory_budget, working_bytes
+from coterie.learning.evaluate import validation_loss
+from coterie.methods.base import Method
+
+__all__ = ["FINALISTS", "Candidate", "Trials", "budget"]
+
+FINALISTS = 2  # candidates that are trained longer
+
+
+def budget(rounds: int, every: int) -> tuple[int, int]:
+    """Return for how many rounds all candidates are trained, and for how many the finalists.
+
+    A fifth and two fifths of the run, but not fewer than 10 and 20 rounds: with very few rounds a large learning rate
+    would win only because it is fast.
+    """
+    short, long = max(rounds / 5, 10), max(2 * rounds / 5, 20)
+    return tuple(min(rounds, math.ceil(each / every) * every) for each in (short, long))  # type: ignore[return-value]
+
+
+class Candidate:
+    """One setting of the method: how long it was trained, and its lowest validation loss (infinite: it diverged)."""
+
+    def __init__(self, method: Method, training: Training | None = None):
+        self.method, self.training = method, training
+        self.state: Any = None
+        self.round, self.best_round, self.loss = 0, 0, math.inf
+        self.diverged = False
+
+    def judge(self, number: int, finite: bool, loss: float) -> None:
+        """Take note of an evaluation after round `number`; early stopping keeps the lowest loss."""
+        self.round = number
+        if not (finite and math.isfinite(loss)):
+            self.diverged, self.loss, self.state = True, math.inf, None
+        elif loss < self.loss:
+            self.loss, self.best_round = loss, number
+
+
+class Trials:
+    """Trains candidates of one method on one split.
+
+    Args:
+        job: the run they are candidates for.
+        engine: its federation on its device.
+        notify: called with the number of candidates that have been trained.
+    """
+
+    def __init__(self, job: Job, engine: Engine, notify: Callable[[int], None] = lambda done: None):
+        self.job, self.engine, self.notify = job, engine, notify
+        self.every = job.settings.evaluate_every or max(1, -(-job.settings.rounds // 20))
+        self.short, self.long = budget(job.settings.rounds, self.every)
+        self.done = 0
+        self.counts = job.federation.validation.count
+
+    def together(self, count: int) -> bool:
+        """Whether so many candidates are one program: on an accelerator, if memory allows.
+
+        Not where the graph changes during the run (every candidate would get a graph of its own), nor with a codec.
+        """
+        if self.engine.device.platform == "cpu" or self.job.method.stages() or self.job.codec is not None:
+            return False
+        needed = count * len(self.job.federation) * working_bytes(self.job.task, self.job.federation)
+        return count > 1 and needed <= memory_budget(self.engine.device)
+
+    def all_of(self, methods: Sequence[Method], width: int) -> list[Candidate]:
+        """Train candidates to the end of their budget, as one program of `width` candidates where that is better."""
+        with precision(self.job.settings.precision):
+            if self.together(width):
+                return self._stacked(methods, width)
+            return [self._to(self._start(method), self.long) for method in methods]
+
+    def halving(self, methods: Sequence[Method]) -> list[Candidate]:
+        """Train all candidates for a short time, and the best of them to the end of their budget."""
+        with precision(self.job.settings.precision):
+            if self.together(len(methods)):
+                return self._stacked(methods, len(methods))
+            candidates = [self._to(self._start(method), self.short) for method in methods]
+            for candidate in sorted(candidates, key=lambda each: each.loss)[:FINALISTS]:
+                self._to(candidate, self.long)
+            for candidate in candidates:
+                candidate.state = candidate.training = None  # free the memory
+            return candidates
+
+    def _start(self, method: Method) -> Candidate:
+        job = self.job
+        training = Training(self.engine, method, job.graph, job.weights, job.settings.seed, codec=job.codec)
+        candidate = Candidate(method, training)
+        candidate.state, _ = training.init()
+        return candidate
+
+    def _to(self, candidate: Candidate, until: int) -> Candidate:
+        """Train a candidate until some round."""
+        training = candidate.training
+        assert training is not None
+        while candidate.round < until and not candidate.diverged:
+            first = candidate.round + 1
+            count = training.rounds_to_stage(first, min(self.every - candidate.round % self.every, until + 1 - first))
+            state, block = training.advance(candidate.state, first, count)
+            number = candidate.round + count
+            row = training.evaluate(state, number)
+            candidate.judge(number, bool(np.isfinite(block.loss).all()), validation_loss(row, self.counts))
+            if not candidate.diverged:
+                candidate.state, _ = training.next_stage(state, number)
+        self.done += 1
+        self.notify(self.done)
+        return candidate
+
+    def _stacked(self, methods: Sequence[Method], width: int) -> list[Candidate]:
+        """Train all candidates as one program, which is filled up to `width` so that it is compiled once."""
+        job, candidates = self.job, [Candidate(method) for method in methods]
+        filled = [*methods, *[methods[-1]] * (width - len(methods))]
+        training = StackedTraining(self.engine, filled, job.graph, job.weights, job.settings.seed)
+        state, _ = training.init()
+        for first in range(1, self.long + 1, self.every):
+            count = min(self.every, self.long + 1 - first)
+            state, block = training.advance(state, first, count)
+            number = first + count - 1
+            rows = training.evaluate(state, number)
+            finite = np.isfinite(block.loss).reshape(width, -1).all(1)
+            for i, candidate in enumerate(candidates):
+                if not candidate.diverged:
+                    row = {name: values[i] for name, values in rows.items()}
+                    candidate.judge(number, bool(finite[i]), validation_loss(row, self.counts))
+        self.done += len(methods)
+        self.notify(self.done)
+        return candidates

@@ -1,0 +1,123 @@
+"""Paired differences of two methods on the same test rows, from the results of their runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.comparison.verdict import Paired, Setting
+from coterie.errors import CoterieError
+from coterie.experiment.result import Result
+from coterie.learning.score import SCORES, Score
+
+__all__ = ["TIE", "common_runs", "paired", "setting_of", "values"]
+
+TIE = 1e-9  # a smaller difference of two scores is none: it comes from rounding
+SHARES = ("accuracy", "balanced-accuracy", "auroc", "auprc")  # scores between 0 and 1: their error has a bound
+CORRELATION = 0.5  # assumed between two methods' scores on the same rows, where the rows' own scores are not known
+
+
+def values(result: Result, score: Score) -> np.ndarray:
+    """Return every client's test score `[K]`; a run of version 0.1 has only its own metric."""
+    scores = getattr(result, "scores", None) or {}
+    own = scores.get(score.name) if isinstance(scores, Mapping) else None
+    return np.asarray(result.final["test_score"] if own is None else own, np.float64)
+
+
+def common_runs(results: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
+    """Return the runs that all methods have: those with the same seeds; the first ones, where no seed is common."""
+    seeds = [[_seed(run) for run in runs] for runs in results.values()]
+    common = [seed for seed in seeds[0] if all(seed in each for each in seeds)]
+    if common:
+        return {label: [run for run in runs if _seed(run) in common] for label, runs in results.items()}
+    least = min(len(runs) for runs in results.values())
+    return {label: list(runs[:least]) for label, runs in results.items()}
+
+
+def paired(ours: Sequence[Result], theirs: Sequence[Result], score: Score, clients: Mapping[str, Any]) -> Paired:
+    """Return by how much each client is better off in our runs than in theirs, `[R, K]`, and how this varies by row."""
+    gains, spreads = [], []
+    for mine, other in zip(ours, theirs, strict=True):
+        first, second = values(mine, score), values(other, score)
+        difference = score.sign * (first - second)
+        difference[np.abs(difference) < TIE] = 0
+        gains.append(difference)
+        rows = _row_differences(mine, other, score, first, second)
+        spreads.append(_bound(first, second, score, clients) if rows is None else _variance(rows))
+    known = [spread for spread in spreads if spread is not None]
+    return Paired(np.stack(gains), np.stack(known) if len(known) == len(gains) else None)
+
+
+def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any]) -> Setting:
+    """Return what the runs of all methods share."""
+    count = len(clients["names"])
+    sizes = clients.get("sizes", {})
+    usual = np.asarray(sizes.get("test", np.ones(count)), np.float64)
+    rows = [usual if (each := _each(run, score)) is None else np.isfinite(each).sum(1) for run in runs]
+    train = np.asarray(sizes.get("train", np.full(count, np.inf)), np.float64)
+    splits = [run.config.get("partition", {}).get("seed") for run in runs]
+    groups = clients.get("groups")
+    return Setting(
+        names=list(clients["names"]),
+        score=score,
+        rows=np.maximum(np.stack(rows), 1.0),
+        groups=None if groups is None else np.asarray(groups),
+        splits=None if None in splits or len(set(splits)) == 1 else np.asarray(splits),
+        overlap=usual / np.maximum(train, 1),
+    )
+
+
+def _seed(run: Result) -> Any:
+    return run.config["run"]["seed"]
+
+
+def _each(run: Result, score: Score) -> np.ndarray | None:
+    """Return the score of every test row `[K, n]`, NaN after a client's last one; None where nobody wrote it down."""
+    if score.each is None or not hasattr(run, "each"):
+        return None
+    try:
+        return np.asarray(run.each(score.name), np.float64)
+    except CoterieError:
+        return None  # a run of version 0.1
+
+
+def _row_differences(
+    mine: Result, other: Result, score: Score, first: np.ndarray, second: np.ndarray
+) -> np.ndarray | None:
+    """Return what each test row adds to the paired difference `[K, n]`.
+
+    A root mean square is not a mean: its row adds the linear part, error^2 / (2 root).
+    """
+    ours, theirs = _each(mine, score), _each(other, score)
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return None
+    if score.name == SCORES["rmse"].name:
+        ours, theirs = (each / np.maximum(2 * root, TIE)[:, None] for each, root in ((ours, first), (theirs, second)))
+    return ours - theirs
+
+
+def _variance(rows: np.ndarray) -> np.ndarray:
+    """Return the variance over each client's rows `[K]`."""
+    count = np.maximum(np.isfinite(rows).sum(1), 1)
+    mean = np.nansum(rows, 1) / count
+    return np.nansum((rows - mean[:, None]) ** 2, 1) / count
+
+
+def _bound(first: np.ndarray, second: np.ndarray, score: Score, clients: Mapping[str, Any]) -> np.ndarray | None:
+    """Return the variance on one row where only clients' scores are known: that of shares; None for other scores.
+
+    For a score over pairs of classes only the rows of the rarer class count.
+    """
+    if score.name not in SHARES or "sizes" not in clients:
+        return None
+    rows = np.maximum(np.asarray(clients["sizes"]["test"], np.float64), 1)
+    shares = [(rows * value + 1) / (rows + 2) for value in (first, second)]
+    variance = (1 - CORRELATION) * sum(share * (1 - share) for share in shares)
+    return variance if score.name == "accuracy" else variance / _rarer(clients, rows)
+
+
+def _rarer(clients: Mapping[str, Any], rows: np.ndarray) -> np.ndarray:
+    """Return the share of each client's rarer class among its training rows, at least one test row's."""
+    counts = np.asarray(clients.get("label_counts") or np.ones((len(rows), 1)), np.float64)
+    least = np.where(counts > 0, counts, np.inf).min(1) / np.maximum(counts.sum(1), 1)
+    return np.clip(least, 1 / rows, 0.5)
