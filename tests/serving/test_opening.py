@@ -182,3 +182,22 @@ def test_old_folders_say_what_they_lack(classes, tmp_path):
     file.write_text(json.dumps(about))
     with pytest.raises(CoterieError, match=r"written by coterie 0\.1"):
         ct.open(tmp_path / "old").model("client-0")
+
+
+def test_a_run_keeps_what_serving_needs(tmp_path, device):
+    """One real run, end to end: the intervals and the shared model are written."""
+    federation = numbers_federation()
+    result = ct.run(federation, model="linear", method="ditto", rounds=2, out=tmp_path / "run", device=device)
+    record = json.loads((tmp_path / "run" / "intervals.json").read_text())
+    count = federation.validation.count[2]
+    outputs = result.model(2)(federation.validation.x[2, :count])[:, 0]
+    residuals = 7 * np.abs(outputs - federation.validation.y[2, :count])
+    half = np.sort(residuals)[int(np.ceil((count + 1) * 0.8)) - 1]
+    np.testing.assert_allclose(record["clients"]["client-2"]["half_widths"][1], [half], rtol=1e-5)
+    shared = ct.open(tmp_path / "run").new_client()
+    personal = [result.model(k).variables.params.weight for k in range(4)]
+    assert all(not np.array_equal(shared.variables.params.weight, weight) for weight in personal)
+    pd.testing.assert_frame_equal(
+        result.model(0).predict(federation.test.x[0]),
+        ct.open(tmp_path / "run").model("client-0").predict(federation.test.x[0]),
+    )

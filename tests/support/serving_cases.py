@@ -4,11 +4,12 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import coterie as ct
 from coterie.experiment.folder import RunFolder
-from coterie.experiment.intervals import intervals_of
+from coterie.experiment.intervals import interval_record
 from coterie.experiment.personal_model import mean_model
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
@@ -53,7 +54,15 @@ def saved_run(folder, federation, model="mlp", method="fedavg", models=None, val
     if models is None:
         made = [jax.device_get(task.init(jax.random.key(k))) for k in range(len(federation))]
         models = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
-    intervals = intervals_of(task, models, federation)
+    intervals = None
+    if federation.kind == "regression":
+        residuals = []
+        for k, count in enumerate(federation.validation.count):
+            own = jax.tree.map(lambda a, k=k: a[k], models)
+            output = np.asarray(task.apply(own, jnp.asarray(federation.validation.x[k, :count]))[0], np.float64)
+            errors = np.abs(output - federation.validation.y[k, :count].reshape(output.shape))
+            residuals.append(errors * federation.target_std)
+        intervals = interval_record(federation.names, residuals)
     scores = dict.fromkeys(("validation_score", "test_score", "test_own_score"), [validation] * len(federation))
     result = Result(
         config=job.config,

@@ -16,15 +16,7 @@ import numpy as np
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 
-__all__ = [
-    "LEVELS",
-    "OWN_ROWS",
-    "half_width",
-    "half_width_of",
-    "interval_record",
-    "intervals_of",
-    "validation_residuals",
-]
+__all__ = ["LEVELS", "OWN_ROWS", "half_width", "half_width_of", "interval_record", "intervals_of"]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 OWN_ROWS = 20  # validation rows from which a client's own residuals are used
@@ -61,33 +53,32 @@ def half_width_of(record: Mapping[str, Any], client: str | None, level: float) -
     return record["pooled"]["half_widths"][place], False
 
 
-def intervals_of(task: Any, models: Any, federation: Federation) -> dict[str, Any] | None:
-    """Return the half-widths of a regression's models `[K, ...]`; None for classes, or without validation rows."""
-    if federation.kind != "regression" or not np.any(federation.validation.count):
-        return None
-    return interval_record(federation.names, validation_residuals(task, models, federation))
-
-
-def validation_residuals(task: Any, models: Any, federation: Federation) -> list[np.ndarray]:
-    """Return the absolute residuals `[n, outputs]` of each client's model on its validation rows, in the target's unit.
+def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str, Any] | None:
+    """Return the half-widths of a regression in the target's unit; None for classes, or without validation rows.
 
     Args:
-        task: what the clients learned.
-        models: their models `[K, ...]`.
+        training: what trained the models (`Training`); the program is compiled once for all methods of a comparison.
+        models: the clients' models `[K, ...]`.
         federation: the data.
     """
+    if federation.kind != "regression" or not np.any(federation.validation.count):
+        return None
     import jax
     import jax.numpy as jnp
     from jax import lax
+
+    engine, task = training.engine, training.task
 
     def one(inputs: tuple) -> jax.Array:
         model, x, y = inputs
         output = task.apply(model, x)[0]
         return jnp.abs(output - y.reshape(output.shape))
 
-    split = federation.validation
-    x, y = jnp.asarray(split.x), jnp.asarray(split.y)
-    errors = np.asarray(jax.jit(lambda *inputs: lax.map(one, inputs))(models, x, y), np.float64)
-    return [
-        row[:count].reshape(count, -1) * federation.target_std for row, count in zip(errors, split.count, strict=True)
-    ]
+    def program(method: Any, models: Any, split: Any) -> jax.Array:
+        return lax.map(one, (models, split.x, split.y))
+
+    method = None if task is engine.task else training.method
+    errors = engine.call(program, "residuals", method, engine.put(models), engine.put(engine.clients.validation))
+    scaled = np.asarray(errors, np.float64) * federation.target_std
+    rows = zip(scaled, federation.validation.count, strict=True)
+    return interval_record(federation.names, [row[:count].reshape(count, -1) for row, count in rows])

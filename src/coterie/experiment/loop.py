@@ -259,7 +259,7 @@ class Loop:
             task=self.training.task,
             variables=models,
             scored=scored,
-            answers=Answers.of(job.federation, job.config, intervals_of(self.training.task, models, job.federation)),
+            answers=Answers.of(job.federation, job.config, intervals_of(self.training, models, job.federation)),
         )
         if self.folder is not None:
             self.folder.save_scores(scored.arrays())

@@ -76,9 +76,9 @@ class Answers:
         """Return the inputs `[n, ...]` of one client's rows, and a note for each row (empty: nothing to say)."""
         if hasattr(rows, "columns"):
             if self.preparation is not None:
-                frame, note = self._completed(rows)  # what is still absent is refused by the preparation
+                frame, absent = self._completed(rows)  # what is still absent is refused by the preparation
                 x, notes = self.preparation.transform(frame, client)
-                return np.asarray(x), [_joined(note, own) for own in notes or [""] * len(frame)]
+                return np.asarray(x), [_with_columns(note, absent) for note in notes]
             rows = self._numbers(rows)
         return self._array(np.asarray(rows)), [""] * len(rows)
 
@@ -89,15 +89,14 @@ class Answers:
         y = np.asarray(self.preparation.targets(frame))
         return y.astype(np.float32 if self.about["kind"] == "regression" else np.int32)
 
-    def _completed(self, frame: Any) -> tuple[Any, str]:
+    def _completed(self, frame: Any) -> tuple[Any, list[str]]:
         """Add columns that may be missing as missing; a column that never was is needed, and refused if it is absent.
 
         A column may be missing if some of its values were in training: then the models have an input that says so.
         """
         absent = [c for c in self.preparation.columns if c.used and c.name not in map(str, frame.columns)]
         names = [c.name for c in absent if c.indicator or MISSING in c.levels]
-        note = f"no column {', '.join(map(repr, names))}: taken as missing" if names else ""
-        return frame.assign(**dict.fromkeys(names, np.nan)), note
+        return frame.assign(**dict.fromkeys(names, np.nan)), names
 
     def _numbers(self, frame: Any) -> np.ndarray:
         """Return the numbers of a frame for models that were trained on arrays."""
@@ -249,5 +248,10 @@ def _name_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _joined(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
+def _with_columns(note: str, absent: list[str]) -> str:
+    """Say once, and not column by column, that columns are absent."""
+    if not absent:
+        return note
+    empty = {f"no value in {name!r}" for name in absent}
+    said = [part for part in note.split("; ") if part and part not in empty]
+    return "; ".join([f"no column {', '.join(map(repr, absent))}: taken as missing", *said])

@@ -19,7 +19,7 @@ import numpy as np
 
 from coterie.data.clients import Clients
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Fitted, Role, Solved, Topology, method
+from coterie.methods.base import Fitted, Newcomer, Role, Solved, Topology, method
 from coterie.models.constant import ConstantNetwork
 
 __all__ = ["Guess"]
@@ -31,6 +31,7 @@ class Guess(Solved):
 
     topology: ClassVar[Topology] = "none"
     role: ClassVar[Role] = "guess"
+    newcomer: ClassVar[Newcomer] = "none"
 
     def adapt(self, task: Task) -> Task:
         """Return the task with a model whose output does not depend on the input."""
