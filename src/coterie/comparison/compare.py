@@ -96,9 +96,12 @@ def compare(
             runner.run()
     results = runner.results
     path = None if folder is None else folder.path
+    clients = about_clients(plan.federations[0])
+    if plan.federations[0].preparation is not None:
+        clients["intake"] = plan.federations[0].preparation.intake().to_dict()  # for the report
     return Comparison(
         results,
-        about_clients(plan.federations[0]),
+        clients,
         baseline_of(results),
         plan.command,
         path,

@@ -1,15 +1,19 @@
 """The answer in numbers, for the top of the report: what is gained, with whom, and at what price."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from coterie.codecs.frame import HEADER
+from coterie.experiment.folder import model_file
 from coterie.pages.words import bytes_text, count_text, gain_text, listed, times_text
 
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
+    from coterie.experiment.result import Result
 
 __all__ = ["Gain", "Tile", "gain_tile", "gains", "partner_tile", "partners", "price_tile"]
 
@@ -76,10 +80,8 @@ def gain_tile(comparison: "Comparison") -> Tile:
 
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
     """Return what the best method that learned a graph says: its label, the table of `who`, the groups found."""
-    try:
-        from coterie.comparison.who import best_learner, groups_found, who
-    except ImportError:
-        return None
+    from coterie.comparison.who import best_learner, groups_found, who
+
     label = best_learner(comparison)
     if label is None:
         return None
@@ -95,7 +97,9 @@ def partner_tile(comparison: "Comparison", learned: Mapping[str, Any] | None) ->
             return Tile(question, "nobody", "no method of this comparison lets the clients cooperate")
         if any(result.graphs for result in comparison.results[best]):
             return Tile(question, "given neighbours", f"{best} uses a network that was given, not learned")
-        return Tile(question, "everyone", f"{best} has one model for all; no method here learns with whom to cooperate")
+        return Tile(
+            question, "everyone", f"{best} shares with all through a hub; no method here learns with whom to cooperate"
+        )
     groups, table = learned["found"].groups, learned["table"]
     if len(groups) > 1:
         named = "; ".join(_members(group) for group in groups[:NAMED])
@@ -122,40 +126,45 @@ def price_tile(comparison: "Comparison") -> Tile:
     cost, seconds = rows[best]["bytes_per_client"], rows[best]["seconds"]
     answer = f"{bytes_text(cost)} per client"
     whole, reference = fedavg_bytes(comparison)
-    against = "" if not whole or best == reference else f"{times_text(cost / whole)} FedAvg's bytes"
-    time = f"{seconds:.1f} s of training"
-    other = rows.get(reference or "")
-    if other is not None and other["method"] != best and other["seconds"] > 0:
-        time += f", {times_text(seconds / other['seconds'])} {reference}'s"
-    return Tile("Price", answer, "; ".join(part for part in (against, time) if part))
+    words = []
+    if whole and best != reference:
+        words.append("as much as FedAvg" if _same(cost, whole) else f"{times_text(cost / whole)} FedAvg")
+    time, other = f"{seconds:.1f} s of training", rows.get(reference or "")
+    if other is not None and best != reference and other["seconds"] > 0:
+        long = other["seconds"]
+        time += f", as long as {reference}" if _same(seconds, long) else f", {times_text(seconds / long)} {reference}"
+    return Tile("Price", answer, "; ".join([*words, time]))
+
+
+def _same(value: float, other: float) -> bool:
+    return abs(value / other - 1) < 0.05
 
 
 def fedavg_bytes(comparison: "Comparison") -> tuple[float | None, str | None]:
     """Return the bytes per client of FedAvg over all rounds, and the label of the method they were measured with.
 
-    Where no method sends as FedAvg does, a client sends and receives one model in every round; its size is that of the
-    messages between any client and a hub.
+    Where no method sends what FedAvg does, this is the sum of its frames: one model up and one down in every round.
     """
     for name in AS_FEDAVG:
         for label, results in comparison.results.items():
-            if results[0].config["method"]["name"] == name and _plain_codec(results[0]):
+            plain = results[0].config.get("codec", {}).get("name", "none") == "none"
+            if results[0].config["method"]["name"] == name and plain:
                 return float(np.mean([result.ledger.bytes_per_client() for result in results])), label
-    sizes = [size for results in comparison.results.values() for size in _model_bytes(results[0])]
     first = next(iter(comparison.results.values()))[0]
-    return (2 * max(sizes) * first.config["run"]["rounds"], None) if sizes else (None, None)
+    size = _model_bytes(first)
+    return (None if size is None else 2.0 * (HEADER + size) * first.config["run"]["rounds"]), None
 
 
-def _plain_codec(result: Any) -> bool:
-    return result.config.get("codec", {}).get("name", "none") == "none"
+def _model_bytes(result: "Result") -> int | None:
+    """Return the size of a client's parameters, from its model file or from memory; None without models."""
+    if result.variables is not None:
+        import jax
 
-
-def _model_bytes(result: Any) -> list[float]:
-    """Return the size of one model as a message, from the frames in a ledger; empty where none was sent."""
-    if not _plain_codec(result):
-        return []
-    sizes = []
-    for block in result.ledger.blocks:
-        for link in ("up", "heard", "told"):
-            if f"{link}_messages" in block and np.any(messages := np.asarray(block[f"{link}_messages"])):
-                sizes.append(float(np.asarray(block[f"{link}_bytes"]).sum() / messages.sum()))
-    return sizes[-1:]
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(result.variables.params)) // len(result.names)
+    place = None if result.folder is None else result.folder / "models" / model_file(0, result.names[0])
+    if place is None or not place.is_file():
+        return None
+    with open(place, "rb") as stream:  # safetensors: the length of a JSON text, and that text
+        described = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    tensors = [about for name, about in described.items() if not name.startswith(("__metadata__", "statistics."))]
+    return sum(end - begin for begin, end in (about["data_offsets"] for about in tensors))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.comparison.folder import ComparisonFolder
 from coterie.learning.score import score_of
 from coterie.pages import plotly_javascript
 from coterie.pages.content import band, plain
@@ -35,6 +36,7 @@ class Growing:
     def __init__(self, methods: Mapping[str, str], runs: int, folder: Path | None, metric: str | None):
         self.methods, self.runs, self.folder, self.metric = dict(methods), runs, folder, metric
         self.clients: dict[str, Any] | None = None
+        self.failures: dict[str, str] = {}
         self._curves: dict[str, dict[int, dict[str, list[np.ndarray]]]] = {label: {} for label in self.methods}
         self._running: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._notes: list[str] = []
@@ -61,7 +63,7 @@ class Growing:
 
     def state(self) -> dict[str, Any]:
         """Return what the page draws, as plain values."""
-        self._read_clients()
+        self._read_folder()
         score = None if self.clients is None else score_of(self.clients["kind"], self.metric)
         state = {
             "methods": [{"method": label, "role": role} for label, role in self.methods.items()],
@@ -74,23 +76,33 @@ class Growing:
                 for (label, seed), (stage, number, rounds) in self._running.items()
             ],
             "done": sum(stage in ENDED for stage, _, _ in self._running.values()),
-            "runs": max(self.runs, len(self._running)),
+            "runs": max(self._expected(), len(self._running)),
+            "failures": self.failures,
             "about": "" if self.clients is None else _about(self.clients),
             "seconds": round(time.monotonic() - self._started, 1),
             "notes": self._notes,
         }
         return plain(state)
 
-    def _read_clients(self) -> None:
-        """Read what the first run has written about the clients."""
-        if self.clients is not None or self.folder is None:
+    def _expected(self) -> int:
+        """Return how many runs there will be: a method that failed has no more."""
+        each = self.runs // max(len(self.methods), 1)
+        begun = sum(label in self.failures for label, _ in self._running)
+        return each * (len(self.methods) - len(self.failures)) + begun
+
+    def _read_folder(self) -> None:
+        """Read what the comparison has written: its plan, what failed, and about the clients."""
+        folder = None if self.folder is None else ComparisonFolder(self.folder)
+        if folder is None or not folder.exists():
             return
-        for label, seed in self._running:
-            try:
-                self.clients = json.loads((self.folder / label / f"seed-{seed}" / "clients.json").read_bytes())
-                return
-            except (OSError, ValueError):
-                continue
+        self.failures = folder.failures()
+        if self.clients is not None:
+            return
+        plan = folder.read()["compare"]
+        self.methods = {label: self.methods.get(label, "cooperates") for label in plan["methods"]}
+        self.runs = max(plan["seeds"], plan["splits"]) * len(self.methods)
+        about = next((run for at in self._running if (run := folder.run(*at) / "clients.json").is_file()), None)
+        self.clients = None if about is None else json.loads(about.read_bytes())
 
     def page(self) -> str:
         """Return the page: the look and the curves of the report."""

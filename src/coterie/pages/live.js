@@ -21,17 +21,26 @@
   }
 
   // One line for each method: how far its newest run is, and how many of its runs are done.
+  const ended = (run) => run.stage === "end" || run.stage === "read";
+
+  function whereIs(name, runs) {
+    const run = runs[runs.length - 1], done = runs.filter(ended).length;
+    if (data.failures[name]) return `no result: ${data.failures[name]}`;
+    if (!run) return "waits";
+    if (ended(run)) return done === 1 ? "1 run done" : `${done} runs done`;
+    if (run.stage === "tune") return `tuning: ${run.round} of ${run.rounds} candidates`;
+    return `run ${runs.length}: round ${run.round} of ${run.rounds}`;
+  }
+
   function lines() {
     return names().map((name) => {
       const runs = data.running.filter((run) => run.method === name), run = runs[runs.length - 1];
-      const ended = (r) => r.stage === "end" || r.stage === "read";
-      const done = runs.filter(ended).length, share = !run ? 0 : ended(run) ? 1 : run.rounds ? run.round / run.rounds : 0;
       const line = document.createElement("li"), bar = element("progress", "", "");
       bar.max = 1;
-      bar.value = share;
+      bar.value = !run ? 0 : ended(run) ? 1 : run.rounds ? run.round / run.rounds : 0;
       const curve = data.curves[name], last = curve && curve.score.mean[curve.score.mean.length - 1];
-      const where = !run ? "waits" : ended(run) ? (done === 1 ? "1 run done" : `${done} runs done`) : run.stage === "tune" ? `tuning: ${run.round} of ${run.rounds} candidates` : `run ${runs.length}: round ${run.round} of ${run.rounds}`;
-      line.append(element("span", name, "name"), bar, element("span", where, "where"), element("span", last === undefined || last === null ? "" : scoreText(data, last), "value"));
+      const score = last === undefined || last === null ? "" : scoreText(data, last);
+      line.append(element("span", name, "name"), bar, element("span", whereIs(name, runs), "where"), element("span", score, "value"));
       return line;
     });
   }

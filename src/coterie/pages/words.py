@@ -62,9 +62,7 @@ def count_text(value: int) -> str:
 
 
 def times_text(value: float) -> str:
-    """Write how many times as much something is, ready for a name after it."""
-    if abs(value - 1) < 0.05:
-        return "the same as"
+    """Write how many times as much something is."""
     return f"{value:.0f} ×" if value >= 9.95 else f"{value:.1f} ×" if value >= 0.095 else f"{value:.2g} ×"
 
 
