@@ -183,7 +183,8 @@ def _log_odds(output: Any) -> Any:
 def _over_classes(function: Any, odds: Any, positive: Any) -> Any:
     """Return `function(odds [n], positive [n])` of every class."""
     if namespace(odds) is np:
-        return np.array([function(*pair) for pair in zip(odds.T, positive.T, strict=True)], odds.dtype)
+        pairs = zip(odds.T, positive.T, strict=True)
+        return np.array([function(*pair) if pair[1].any() else 0 for pair in pairs], odds.dtype)  # absent: never counts
     import jax
 
     return jax.vmap(function, in_axes=1)(odds, positive)
