@@ -1,4 +1,4 @@
-"""A run on a table: scores in the target's unit, shared statistics in the ledger, what the folder keeps of the inputs."""
+"""A run on a table: scores in the target's unit, shared statistics in the ledger, the inputs in the folder."""
 
 import json
 
@@ -32,7 +32,7 @@ def result(federation, tmp_path_factory):
 
 
 def test_the_score_is_in_the_targets_unit(federation, result):
-    """The RMSE of predictions that are turned back into costs by hand; a regression at the defaults does not diverge."""
+    """The RMSE of predictions that are turned back into costs by hand; no divergence at the defaults."""
     for k, name in enumerate(federation.names):
         n = federation.test.count[k]
         predicted = result.model(name)(federation.test.x[k, :n])[:, 0].astype(float)
