@@ -80,7 +80,10 @@ def cells_of(column: Any) -> Cells:
         code, distinct = pd.factorize(values, use_na_sentinel=True)
         words = [str(int(value)) if whole else repr(value) for value in distinct.tolist()]
     else:
-        code, distinct = pd.factorize(column, use_na_sentinel=True)
+        try:
+            code, distinct = pd.factorize(column, use_na_sentinel=True)
+        except TypeError:  # lists and other things that cannot be compared
+            code, distinct = pd.factorize(column.map(str), use_na_sentinel=True)
         words = [str(value) for value in distinct.tolist()]
     if np.any(code < 0):
         code, words = np.where(code < 0, len(words), code), [*words, ""]
