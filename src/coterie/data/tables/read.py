@@ -241,4 +241,5 @@ def _refuse_twins(frame: Any, what: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return said.removeprefix("Error tokenizing data. C error: ")
