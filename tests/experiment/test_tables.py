@@ -1,4 +1,4 @@
-"""A run on a table: scores in the target's unit, shared statistics in the ledger, what the folder keeps of the inputs."""
+"""A run on a table: scores in the target's unit, shared statistics in the ledger, the inputs in the folder."""
 
 import json
 
@@ -13,7 +13,7 @@ N = 120
 RANDOM = np.random.default_rng(0)
 FRAME = pd.DataFrame(
     {
-        "site": np.repeat(["a", "b", "c"], N // 3),
+        "site": np.repeat(["a", "b", "c"], [57, 60, 3]),  # three rows: none is left for validation
         "dose": RANDOM.normal(5, 2, N),
         "colour": RANDOM.choice(["red", "blue"], N),
     }
@@ -32,12 +32,13 @@ def result(federation, tmp_path_factory):
 
 
 def test_the_score_is_in_the_targets_unit(federation, result):
-    """The RMSE of predictions that are turned back into costs by hand; a regression at the defaults does not diverge."""
+    """The RMSE of predictions that are turned back into costs by hand; no divergence at the defaults."""
     for k, name in enumerate(federation.names):
         n = federation.test.count[k]
         predicted = result.model(name)(federation.test.x[k, :n])[:, 0].astype(float)
         error = (predicted - federation.test.y[k, :n]) * federation.target_std
         assert result.final["test_score"][k] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)
+    assert federation.validation.count.tolist() == [6, 6, 0]
     assert federation.target_std > 100
     assert result.final["test_score"].max() < 700  # the targets' own deviation is about 600
     assert result.final["test_loss"].max() < 2  # the loss stays that of standardised targets

@@ -118,9 +118,9 @@ class Federation:
     def __repr__(self) -> str:
         sizes = {part: int(np.sum(getattr(self, part).count)) for part in ("train", "validation", "test")}
         rows = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
-        some = ", ".join(self.names[:4]) + (", ..." if len(self) > 4 else "")
+        some = ", ".join(map(_printable, self.names[:4])) + (", ..." if len(self) > 4 else "")
         what = f"{self.kind}" + (f" of {self.classes} classes" if self.kind == "classification" else "")
-        names = ", ".join(self.class_names[:6]) + (", ..." if len(self.class_names) > 6 else "")
+        names = ", ".join(map(_printable, self.class_names[:6])) + (", ..." if len(self.class_names) > 6 else "")
         inputs = " x ".join(map(str, self.sample_shape)) or "1"
         return (
             f"Federation of {len(self):,} clients ({some}): {rows} samples\n"
@@ -173,6 +173,11 @@ class Federation:
         count = 0 if known is None else self.membership().shape[1]
         names = tuple(self.names[i] for i in rows)
         return dataclasses.replace(self, names=names, groups=known, group_count=count, redraw=None, **splits)
+
+
+def _printable(name: str) -> str:
+    """Replace control characters, which could steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:

@@ -80,5 +80,5 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
     method = None if task is engine.task else training.method
     errors = engine.call(program, "residuals", method, engine.put(models), engine.put(engine.clients.validation))
     scaled = np.asarray(errors, np.float64) * federation.target_std
-    rows = zip(scaled, federation.validation.count, strict=True)
-    return interval_record(federation.names, [row[:count].reshape(count, -1) for row, count in rows])
+    rows = zip(scaled.reshape(*scaled.shape[:2], -1), federation.validation.count, strict=True)
+    return interval_record(federation.names, [row[:count] for row, count in rows])

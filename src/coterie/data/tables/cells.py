@@ -28,10 +28,8 @@ _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+|),\d+([eE][+-]?\d+)?")  # 1,5 and 1.234,5
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234 and 1,234.5
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
-_CODE = re.compile(r"[+-]?0\d")  # 007 is a code, not a number
-_ODD = re.compile(
-    r"_|[xXdDlL]$|[xX][0-9a-fA-F]|rue$|alse$|RUE$|ALSE$"
-)  # what Python may take for a number and people do not
+# Codes such as 007, and what Python may take for a number while people do not.
+_ODD = re.compile(r"^[+-]?0\d|_|[xXdDlL]$|[xX][0-9a-fA-F]|rue$|alse$|RUE$|ALSE$", re.MULTILINE)
 
 _DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d %b %Y", "%d-%b-%Y", "%d%b%Y",
          "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")  # fmt: skip
@@ -74,17 +72,25 @@ def cells_of(column: Any) -> Cells:
     """
     import pandas as pd
 
-    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
-    if values.dtype.kind == "f":
+    if str(getattr(column, "dtype", "")) == "category":
+        code, words = column.cat.codes.to_numpy(np.int64), [str(word) for word in column.cat.categories]
+    elif column.dtype.kind == "f":
+        values = column.to_numpy(np.float64, na_value=np.nan)
         whole = bool(np.all(np.isnan(values) | (np.isfinite(values) & (values == np.floor(values)))))
         code, distinct = pd.factorize(values, use_na_sentinel=True)
-        words = [str(int(v)) if whole else repr(float(v)) for v in distinct.tolist()]
+        words = [str(int(value)) if whole else repr(value) for value in distinct.tolist()]
     else:
-        code, distinct = pd.factorize(column, use_na_sentinel=True)
-        words = [str(v) for v in distinct.tolist()]
+        try:
+            code, distinct = pd.factorize(column, use_na_sentinel=True)
+        except TypeError:  # lists and other things that cannot be compared
+            code, distinct = pd.factorize(column.map(str), use_na_sentinel=True)
+        words = [str(value) for value in distinct.tolist()]
     if np.any(code < 0):
         code, words = np.where(code < 0, len(words), code), [*words, ""]
-    distinct, merged = np.unique(np.array(words, dtype=object), return_inverse=True)
+    text = np.array(words, dtype=object)
+    if len(set(words)) == len(words):
+        return Cells(text, code)
+    distinct, merged = np.unique(text, return_inverse=True)
     return Cells(distinct, merged.reshape(-1)[code])
 
 
@@ -121,12 +127,18 @@ def read_numbers(words: Words, decimal: str | None = None, no_value: frozenset[s
     """
     import pandas as pd
 
-    words = [word.strip() for word in words]
+    words, together = list(words), "\n".join(words)
+    if " " in together or "\t" in together:
+        words = [word.strip() for word in words]
     text = np.array(words, dtype=object)
     values = pd.to_numeric(pd.Series(text, dtype=object), errors="coerce").to_numpy(np.float64, copy=True)
-    other = np.array([_CODE.match(word) is not None or _ODD.search(word) is not None for word in words], bool)
-    values[other] = np.nan
-    empty = np.array([word in NO_NUMBER or word in no_value for word in words], bool)
+    if _ODD.search(together):  # one look at all of them is much faster than one at each
+        values[[_ODD.search(word) is not None for word in words]] = np.nan
+    empty = np.zeros(len(words), bool)
+    for i in np.flatnonzero(np.isnan(values)):
+        empty[i] = words[i] in NO_NUMBER or words[i] in no_value
+    for word in no_value:
+        empty |= text == word
     values[empty] = np.nan
     comma, thousands = np.zeros((2, len(words)), bool)
     for i in np.flatnonzero(np.isnan(values) & ~empty):

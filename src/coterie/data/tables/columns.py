@@ -265,6 +265,8 @@ def _times(series: Any, form: str, no_value: frozenset[str]) -> tuple[np.ndarray
     times = np.full(len(cells.words), np.datetime64("NaT", "ns"))
     if (~empty).any():
         times[~empty] = read_dates(cells.words[~empty], form or "ISO8601")[0]
+        if np.isnat(times[~empty]).all():  # another site's file may write its dates in another way
+            times[~empty] = read_dates(cells.words[~empty])[0]
     wrong = np.isnat(times) & ~empty
     return times[cells.code], np.where(wrong, cells.words, "")[cells.code] if wrong.any() else None
 

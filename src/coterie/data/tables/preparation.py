@@ -194,16 +194,12 @@ def _record(cls: Any, values: Mapping[str, Any]) -> Any:
 def _levels(column: Column, words: np.ndarray, notes: list[list[str]]) -> np.ndarray:
     """Return one 0/1 column per level; a word that is none of them counts as "other" where there is such an input."""
     place = {level: i for i, level in enumerate(column.levels)}
-    table = np.zeros((len(words), len(column.words)))
-    for row, word in enumerate(words):
-        if word in place:
-            table[row, place[word]] = 1.0
-            continue
-        if column.other:
-            table[row, -1] = 1.0
-        said = f"no value in {column.name!r}" if word == MISSING else f"{word!r} in {column.name!r} was not seen"
-        notes[row].append(said + (" or is rare" * (word != MISSING) if column.other else ""))
-    return table
+    other = len(column.levels)  # its place, whether there is such an input or not
+    where = np.array([place.get(word, other) for word in words], np.int64)
+    for row in np.flatnonzero(where == other):
+        said = f"{words[row]!r} in {column.name!r} was not seen" + " or is rare" * bool(column.other)
+        notes[row].append(f"no value in {column.name!r}" if words[row] == MISSING else said)
+    return np.eye(other + 1)[where][:, : len(column.words)]
 
 
 def _note_absent(column: Column, absent: np.ndarray, stray: np.ndarray | None, notes: list[list[str]]) -> None:

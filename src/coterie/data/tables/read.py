@@ -108,12 +108,12 @@ def join(parts: Mapping[str, Raw], about: str, roles: Sequence[str] = ()) -> Raw
     notes = list(_differences(columns, everywhere))
     for site, part in parts.items():
         notes += [f"{site}: {note}" for note in part.notes if note not in notes]
-    frame = pd.concat([_compatible(part.frame[everywhere]) for part in parts.values()], ignore_index=True)
+    frame = pd.concat([_joinable(part.frame[everywhere]) for part in parts.values()], ignore_index=True)
     return Raw(frame, np.repeat(np.array(list(parts), dtype=str), [len(p.frame) for p in parts.values()]), about, notes)
 
 
-def _compatible(frame: Any) -> Any:
-    """Text columns of several tables have different categories: as plain text they can be joined."""
+def _joinable(frame: Any) -> Any:
+    """Columns with categories, which may differ from site to site, become plain ones."""
     return frame.astype({name: object for name in frame.columns if str(frame[name].dtype) == "category"})
 
 
@@ -201,11 +201,11 @@ def _read_text(path: Path, sep: str | None, encoding: str | None, header: int | 
                 header=None,
                 names=range(len(layout.names)),
                 skiprows=layout.skip,
-                dtype="category",
+                dtype=object,
                 na_filter=False,
                 index_col=False,
                 skipinitialspace=True,
-                engine="c" if len(layout.sep) == 1 else "python",
+                **({"engine": "c", "low_memory": False} if len(layout.sep) == 1 else {"engine": "python"}),
             )
     except UnicodeDecodeError:
         if encoding is not None:
@@ -241,4 +241,5 @@ def _refuse_twins(frame: Any, what: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return said.removeprefix("Error tokenizing data. C error: ")

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import gzip
 import lzma
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ __all__ = ["Layout", "opened", "sniff"]
 HEAD = 1 << 18  # bytes that are looked at
 LINES = 200
 SEPARATORS = (",", ";", "\t", "|")
-SPOKEN = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+SPACES = r"\s+"
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -53,15 +54,16 @@ def sniff(path: Path, sep: str | None, encoding: str | None, header: int | None)
     with opened(path) as stream:
         head = stream.read(HEAD)
     encoding, notes = (encoding, []) if encoding else _encoding(head)
-    text = head.decode(encoding, errors="ignore" if len(head) == HEAD else "strict")
+    try:
+        text = head.decode(encoding, errors="ignore" if len(head) == HEAD else "strict")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no text in {encoding}") from error
     if "\x00" in text or not text.strip():
         raise ValueError("it is empty" if not text.strip() else "it holds bytes that are no text")
     lines = text.splitlines()
     lines = lines[:-1] if len(head) == HEAD and len(lines) > 1 else lines
     lines = lines[:LINES]
     used = sep or _separator(lines)
-    if sep is None and used != ",":
-        notes.append(f"cells are separated by {SPOKEN[used]}")
     counts = [len(_cells(line, used)) for line in lines]
     width = Counter(count for line, count in zip(lines, counts, strict=True) if line.strip()).most_common(1)[0][0]
     if header is not None:
@@ -71,6 +73,8 @@ def sniff(path: Path, sep: str | None, encoding: str | None, header: int | None)
         names = _cells(lines[place], used) if header else []
         return Layout(encoding, used, names or [f"column {i + 1}" for i in range(width)], header, notes)
     if counts[0] == width - 1 and all(count == width for count in counts[1:]) and width > 1 and len(lines) > 1:
+        if not any(_cells(line, used)[-1] for line in lines[1:]):  # every row ends with a separator
+            return Layout(encoding, used, [*_cells(lines[0], used), ""], 1, notes)
         notes.append("rows have one cell more than the first line has names: the first is taken for the row's name")
         return Layout(encoding, used, ["(row names)", *_cells(lines[0], used)], 1, notes)
     place = next(i for i, count in enumerate(counts) if count == width and lines[i].strip())
@@ -108,12 +112,12 @@ def _separator(lines: list[str]) -> str:
         return 0.0 if width == 1 else width * (agreeing / len(counts)) ** 2 * (1.0 if counts[0] >= width - 1 else 0.5)
 
     best = max(SEPARATORS, key=quality)
-    return best if quality(best) > 0 else ","
+    if quality(best) > 0:
+        return best
+    return SPACES if len({len(_cells(line, SPACES)) for line in lines if line.strip()} - {1}) == 1 else ","
 
 
 def _cells(line: str, sep: str) -> list[str]:
     if len(sep) > 1:  # a regular expression, as pandas takes it
-        import re
-
         return re.split(sep, line.strip())
     return [cell.strip() for cell in next(csv.reader([line], delimiter=sep, skipinitialspace=True), [""])]

@@ -108,6 +108,7 @@ def samples_of(raw: Raw, settings: Table) -> Samples:
     judged = [judge(str(name), frame[name], options, problems) for name in frame.columns if name not in roles]
     owner = _owners(raw, settings, problems)
     kept, warnings = _kept_rows(judged, owner, settings, problems, len(frame))
+    warnings += [] if owner is not None else ["no client column is named: rows are dealt out to made-up clients"]
     target, y, known = judge_target(
         settings.target, frame[settings.target], settings.kind, settings.decimal, frozenset(settings.na), problems
     )
