@@ -102,7 +102,7 @@ def compare(
     return Comparison(
         results,
         clients,
-        baseline_of(results),
+        baseline_of(results, clients),
         plan.command,
         path,
         failures=runner.failures,

@@ -164,16 +164,17 @@ def _weights(gains: np.ndarray, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
     variance = np.broadcast_to(noise.variance, gains.shape)
     if np.isnan(variance).any():  # nothing is known of the rows' errors: as large for the median client as the spread
         return gains.var(-1, ddof=1), np.broadcast_to(noise.rows / (noise.rows + np.median(noise.rows)), gains.shape)
-    weights = np.ones_like(gains)
-    for _ in range(2):
-        total = weights.sum(-1)
-        mean = (weights * gains).sum(-1) / total
-        scatter = (weights * (gains - mean[..., None]) ** 2).sum(-1)
-        square = (weights**2).sum(-1)
-        expected = (weights * variance).sum(-1) - (weights**2 * variance).sum(-1) / total
-        between = np.maximum(0.0, (scatter - expected) / (total - square / total))
-        full = np.maximum(between, np.median(variance, -1))[..., None] + variance
+    least = np.median(variance, -1)
+    between = np.zeros(gains.shape[:-1])
+    for step in range(3):
+        full = np.maximum(between, least)[..., None] + variance
         weights = np.where(full > 0, 1 / np.where(full > 0, full, 1), 1.0)
+        if step < 2:
+            total = weights.sum(-1)
+            mean = (weights * gains).sum(-1) / total
+            scatter = (weights * (gains - mean[..., None]) ** 2).sum(-1)
+            expected = (weights * variance).sum(-1) - (weights**2 * variance).sum(-1) / total
+            between = np.maximum(0.0, (scatter - expected) / (total - (weights**2).sum(-1) / total))
     return between, weights
 
 
