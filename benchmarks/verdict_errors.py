@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.verdict_cases import Case, said
+from support.verdict_cases import Case, covered, said
 
 ROWS: tuple[int | str, ...] = (3, 30, 1000, "3 to 1000", "one of 1000")
 RUNS = ({"runs": 1}, {"runs": 2, "splits": 2}, {"runs": 5, "splits": 5}, {"runs": 5, "splits": 1})
@@ -72,6 +72,12 @@ def run(count: int, seed: int) -> dict[str, Any]:
         for family, case in cases:
             helps, hurts = said(case, count, random)
             rows[kind].append({"family": family, **_about(case), "helps": helps, "hurts": hurts})
+    rows["own interval"] = [
+        {**_about(case), "covered": covered(case, count, random)}
+        for case in (
+            Case(20, size, binary=binary, **runs) for size in ROWS for binary in (True, False) for runs in RUNS
+        )
+    ]
     return rows
 
 

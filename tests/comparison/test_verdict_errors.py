@@ -6,7 +6,7 @@ import scipy.stats
 
 from coterie.comparison.verdict import Paired, Setting, judge
 from coterie.learning.score import SCORES
-from support.verdict_cases import Case, draw, said
+from support.verdict_cases import Case, covered, draw, said
 
 COUNT = 400
 
@@ -51,7 +51,7 @@ def test_a_plain_effect_is_seen(case, least):
 def test_the_simulation_judges_as_the_product_does():
     case = Case(12, "3 to 1000", 0.05, groups=4, alike=0.3, runs=4, splits=2, methods=2, effect=0.06)
     count = 30
-    gains, spread = draw(case, count, np.random.default_rng(7))
+    gains, spread, _ = draw(case, count, np.random.default_rng(7))
     rows = np.broadcast_to(case.sizes(), (4, 12)).astype(float)
     splits, overlap = np.arange(4) % 2, np.full(12, 0.25 / 0.75)
     names = [f"c{i}" for i in range(12)]
@@ -62,3 +62,9 @@ def test_the_simulation_judges_as_the_product_does():
     helps, hurts = said(case, count, np.random.default_rng(7))
     assert (outcomes.count("helps"), outcomes.count("hurts")) == (round(helps * count), round(hurts * count))
     assert 0 < helps < 1
+
+
+@pytest.mark.parametrize("rows", [3, 30, "3 to 1000"])
+@pytest.mark.parametrize("runs", [{"runs": 1}, {"runs": 5, "splits": 5}])
+def test_a_clients_own_interval_has_its_true_gain_in_it(rows, runs):
+    assert covered(Case(20, rows, **runs), COUNT, np.random.default_rng(8)) > 0.94

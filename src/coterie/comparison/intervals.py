@@ -137,25 +137,27 @@ def half_width_here(estimate: Estimate, noise: Noise, risk: float) -> np.ndarray
 
 
 def client_errors(gains: np.ndarray, spread: np.ndarray | None, rows: np.ndarray, noise: Noise) -> np.ndarray:
-    """Return the standard error of each client's own gain `[K]`: its test rows, and its runs where there are several.
+    """Return the standard error of each client's own gain `[..., K]`: from its test rows and, if several, its runs.
 
     Variances of few rows or runs borrow from those of all clients, as if a few more rows or runs had been seen.
 
     Args:
-        gains: `[T, K]`, of repetitions.
-        spread, rows: as for `noise_of`, `[R, K]`.
+        gains: `[..., T, K]`, of repetitions.
+        spread, rows: as for `noise_of`.
         noise: the error of the test sets.
     """
-    sampling = np.full(gains.shape[-1], np.nan)
-    if spread is not None and np.isfinite(noise.row):
-        own, seen = (rows * spread).sum(0), (rows - 1).sum(0)
-        sampling = (OWN_ROWS * noise.row + own) / (OWN_ROWS + seen) / noise.rows
-    if len(gains) == 1:
+    sampling = np.full((*gains.shape[:-2], gains.shape[-1]), np.nan)
+    if spread is not None:
+        own, seen = (rows * spread).sum(-2), (rows - 1).sum(-2)
+        sampling = (OWN_ROWS * np.asarray(noise.row)[..., None] + own) / (OWN_ROWS + seen) / noise.rows
+    count = gains.shape[-2]
+    if count == 1:
         return np.sqrt(sampling)
-    between_runs = gains.var(0, ddof=1)
-    between_runs = (OWN_RUNS * between_runs.mean() + (len(gains) - 1) * between_runs) / (OWN_RUNS + len(gains) - 1)
+    between_runs = gains.var(-2, ddof=1)
+    usual = between_runs.mean(-1, keepdims=True)
+    between_runs = (OWN_RUNS * usual + (count - 1) * between_runs) / (OWN_RUNS + count - 1)
     if noise.splits == 1:  # runs differ in training only
-        return np.sqrt(np.nan_to_num(sampling) + between_runs / len(gains))
+        return np.sqrt(np.nan_to_num(sampling) + between_runs / count)
     return np.sqrt(np.fmax(sampling, between_runs) * noise.kept)
 
 
