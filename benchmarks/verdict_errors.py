@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.verdict_cases import Case, said
+from support.verdict_cases import Case, covered, said
 
 ROWS: tuple[int | str, ...] = (3, 30, 1000, "3 to 1000", "one of 1000")
 RUNS = ({"runs": 1}, {"runs": 2, "splits": 2}, {"runs": 5, "splits": 5}, {"runs": 5, "splits": 1})
@@ -71,8 +71,32 @@ def run(count: int, seed: int) -> dict[str, Any]:
         rows[kind] = []
         for family, case in cases:
             helps, hurts = said(case, count, random)
-            rows[kind].append({"family": family, **dataclasses.asdict(case), "helps": helps, "hurts": hurts})
+            rows[kind].append({"family": family, **_about(case), "helps": helps, "hurts": hurts})
+    rows["own interval"] = [
+        {**_about(case), "covered": covered(case, count, random)}
+        for case in (
+            Case(20, size, binary=binary, **runs) for size in ROWS for binary in (True, False) for runs in RUNS
+        )
+    ]
     return rows
+
+
+def _about(case: Case) -> dict[str, Any]:
+    """Return what is not at its default."""
+    usual = {field.name: field.default for field in dataclasses.fields(Case)}
+    return {name: value for name, value in dataclasses.asdict(case).items() if value != usual[name]}
+
+
+def _text(record: dict[str, Any]) -> str:
+    """Write a record with one case on a line."""
+
+    def value_text(value: Any) -> str:
+        if not isinstance(value, list):
+            return json.dumps(value)
+        return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+
+    lines = [f" {json.dumps(key)}: {value_text(value)}" for key, value in record.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:
@@ -100,7 +124,7 @@ def main() -> None:
         **rows,
     }
     out = arguments.out or Path(__file__).parent / "results" / f"{record['date']}-verdict-errors.json"
-    out.write_text(json.dumps(record, indent=1) + "\n")
+    out.write_text(_text(record))
     print(f"largest false rate {max(rates):.3f} of {len(rates)} cases; {out}")
 
 

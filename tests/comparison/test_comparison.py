@@ -3,10 +3,12 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from coterie.comparison.comparison import Comparison, baseline_of
 from coterie.experiment.result import Result
+from coterie.experiment.scores import Scores
 from coterie.peers.ledger import Ledger
 from support.report_cases import ROLES
 
@@ -119,3 +121,201 @@ def test_roles_decide_which_is_the_baseline_and_which_the_best_method():
     assert "with fedavg, the best" in comparison.verdict()
     only_alone = Comparison({"local": results["local"]}, {"names": ["c0", "c1"]}, "local", "")
     assert only_alone.best() == "local"
+
+
+# -- what the verdict is made of ---------------------------------------------------------------------------------------
+
+
+def scored(method, rows, seed=0, split=0, metric="accuracy", sizes=None):
+    """Return a result with a value per test row for each score, `{score: [K, n]}`, every row real unless `sizes`."""
+    first = np.asarray(next(iter(rows.values())), float)
+    counts = np.full(len(first), first.shape[1]) if sizes is None else np.asarray(sizes)
+    real = np.arange(first.shape[1]) < counts[:, None]
+    each = {name: np.asarray(values, float) for name, values in rows.items()}
+    test = {name: np.array([v[r].mean() for v, r in zip(values, real, strict=True)]) for name, values in each.items()}
+    if "rmse" in test:
+        test["rmse"] = np.sqrt(test["rmse"])
+    result = made_up(method, test[metric], seed, metric)
+    result.config["partition"] = {"seed": split}
+    result.scored = Scores(test, {}, counts, {name: values[real] for name, values in each.items()})
+    return result
+
+
+def clients_of(count, kind="classification", test=40, train=120, **more):
+    sizes = {"test": np.broadcast_to(test, count).tolist(), "train": np.broadcast_to(train, count).tolist()}
+    return {"names": [f"c{i}" for i in range(count)], "kind": kind, "sizes": sizes, **more}
+
+
+def comparison_of(clients, baseline="local", **results):
+    by_label = {name.replace("_", "-"): runs for name, runs in results.items()}
+    return Comparison(by_label, clients, baseline, "coterie compare")
+
+
+def right(random, share, shape=(12, 40)):
+    return (random.random(shape) < share).astype(float)
+
+
+def test_rows_pair_the_methods():
+    # Both methods are right on the same rows but for four of each client's 40: the error is that of those rows alone.
+    random = np.random.default_rng(0)
+    alone = right(random, 0.6)
+    better = alone.copy()
+    better[:, :4] = 1
+    alone[:, :4] = 0
+    comparison = comparison_of(
+        clients_of(12), local=[scored("local", {"accuracy": alone})], ditto=[scored("ditto", {"accuracy": better})]
+    )
+    judged = comparison.judgement()
+    assert judged.outcome == "helps"
+    assert judged.interval.mean == pytest.approx(0.1)
+    variance = (12 * 40 * 0.1 * 0.9 + 2) / (12 * 39 + 2)
+    usual = 0.09 * variance / 40  # one run: the seed is assumed
+    assert judged.interval.error == pytest.approx(np.sqrt(variance / 480 + usual))
+    old = comparison_of(
+        clients_of(12), local=[made_up("local", alone.mean(1))], ditto=[made_up("ditto", better.mean(1))]
+    )
+    assert old.judgement().interval.error > judged.interval.error  # version 0.1 kept no rows: as if half were chance
+
+
+def test_splits_are_recognised_and_test_rows_counted():
+    random = np.random.default_rng(1)
+    sizes = np.r_[3, np.full(11, 40)]
+
+    def runs(method, share):
+        return [
+            scored(method, {"accuracy": right(random, share)}, seed, split, sizes=sizes)
+            for seed, split in enumerate((0, 1, 2, 0, 1, 2))
+        ]
+
+    comparison = comparison_of(clients_of(12, test=99), local=runs("local", 0.5), ditto=runs("ditto", 0.8))
+    judged = comparison.judgement()
+    assert judged.outcome == "helps"
+    assert "over clients, seeds and splits" in judged.sentence
+    assert [client.rows for client in judged.per_client] == sizes.tolist()
+    assert judged.per_client == comparison.client_gains("ditto")
+    gains = comparison.scores("ditto") - comparison.scores("local")
+    np.testing.assert_allclose([client.gain for client in judged.per_client], gains)
+    assert judged.interval.mean != pytest.approx(gains.mean(), abs=1e-4)  # the client with 3 rows counts less
+
+
+def test_rows_of_a_root_mean_square_add_its_linear_part():
+    random = np.random.default_rng(2)
+    errors = random.exponential(size=(2, 8, 5000)) * np.array([2.0, 1.8])[:, None, None]
+    local, ditto = (
+        scored(name, {"rmse": each}, metric="rmse") for name, each in zip(("local", "ditto"), errors, strict=True)
+    )
+    comparison = comparison_of(clients_of(8, "regression", 5000), local=[local], ditto=[ditto])
+    client = comparison.client_gains("ditto")[0]
+    resampled = random.integers(0, 5000, (400, 5000))
+    drawn = np.sqrt(errors[0, 0][resampled].mean(1)) - np.sqrt(errors[1, 0][resampled].mean(1))
+    assert client.high - client.gain == pytest.approx(1.96 * drawn.std(), rel=0.1)  # the bootstrap agrees
+
+
+def test_unbalanced_classes_are_judged_by_log_loss_unless_the_user_says_otherwise():
+    random = np.random.default_rng(3)
+    counts = [[90, 10]] * 12
+    rows = {"accuracy": right(random, 0.9), "log-loss": random.exponential(size=(12, 40))}
+    better = {"accuracy": rows["accuracy"], "log-loss": rows["log-loss"] * 0.5}
+    clients = clients_of(12, label_counts=counts, class_names=["no", "yes"])
+    comparison = comparison_of(clients, local=[scored("local", rows)], ditto=[scored("ditto", better)])
+    judged = comparison.judgement()
+    assert (comparison.metric, judged.outcome) == ("log-loss", "helps")
+    assert any("log-loss" in note and "no" in note for note in judged.notes)
+    row = comparison.leaderboard()[0]
+    assert row["scores"] == pytest.approx({"accuracy": rows["accuracy"].mean(), "log-loss": better["log-loss"].mean()})
+    assert row["mean"] == row["scores"]["log-loss"]
+    for runs in comparison.results.values():
+        runs[0].config["run"]["metric"] = "accuracy"
+    chosen = Comparison(comparison.results, clients, "local", "")
+    assert (chosen.metric, chosen.judgement().outcome) == ("accuracy", "cannot-tell")
+
+
+def test_nobody_beats_guessing_and_the_rows_say_so():
+    random = np.random.default_rng(4)
+    common = right(random, 0.65)
+    runs = {
+        name: [scored(name, {"accuracy": np.where(random.random(common.shape) < 0.05, 1 - common, common)})]
+        for name in ("local", "ditto", "pooled")
+    }
+    guess = scored("guess", {"accuracy": common})
+    guess.role = "guess"
+    comparison = comparison_of(clients_of(12), **runs, guess=[guess])
+    judged = comparison.judgement()
+    assert (judged.outcome, comparison.guess) == ("nobody-beats-guessing", "guess")
+    assert "Nobody here beats guessing" in comparison.verdict()
+    assert comparison.verdict().count(". ") == 0
+    assert [row["role"] for row in comparison.leaderboard()][2:] == ["guess", "pooled"]
+    assert comparison.best() == "ditto"
+
+
+def test_methods_without_a_result_are_rows_at_the_end_and_notes():
+    comparison = together(
+        local=[made_up("local", [0.5, 0.5, 0.4])],
+        fedavg=[made_up("fedavg", [0.6, 0.7, 0.8])],
+        pooled=[made_up("pooled", [0.6, 0.7, 0.8])],
+    )
+    comparison.failures = {"ditto": "training diverged in round 3; try a smaller method.lr"}
+    rows = comparison.leaderboard()
+    assert [row["method"] for row in rows] == ["fedavg", "local", "pooled", "ditto"]
+    assert all(set(row) == set(rows[0]) for row in rows)
+    assert [row["failed"] for row in rows[:3]] == [None] * 3
+    assert rows[3]["failed"].startswith("training diverged")
+    assert rows[3]["mean"] is None
+    assert any("ditto has no result: training diverged" in note for note in comparison.judgement().notes)
+    said = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
+    assert said["failures"] == comparison.failures
+    assert said["judgement"]["outcome"] == comparison.judgement().outcome
+    assert said["judgement"]["per_client"][0]["client"] == "c0"
+
+
+def test_a_role_of_version_0_1_is_read_as_one_model_on_all_data():
+    old = made_up("pooled", [1.0, 1.0, 1.0])
+    old.role = "ceiling"
+    comparison = together(local=[made_up("local", [0.5, 0.5, 0.4])], pooled=[old])
+    assert comparison.role("pooled") == "pooled"
+    assert "No method of this comparison lets the clients cooperate" in comparison.verdict()
+
+
+def test_only_runs_that_all_methods_have_are_paired():
+    comparison = together(
+        local=[made_up("local", [0.5, 0.4, 0.3], seed) for seed in (0, 1)],
+        fedavg=[made_up("fedavg", [0.9, 0.9, 0.9], 0), made_up("fedavg", [0.6, 0.5, 0.4], 1)],
+        ditto=[made_up("ditto", [0.7, 0.6, 0.5], 1)],
+    )
+    np.testing.assert_allclose(comparison.gains("fedavg"), 0.1)
+    np.testing.assert_allclose(comparison.gains("ditto"), 0.2)
+    disjoint = together(local=[made_up("local", [0.5] * 3, 4)], fedavg=[made_up("fedavg", [0.6] * 3, 5)])
+    np.testing.assert_allclose(disjoint.gains("fedavg"), 0.1)
+
+
+def test_a_table_for_pandas_and_short_words_for_a_notebook():
+    comparison = together(local=[made_up("local", [0.5, 0.5, 0.4])], fedavg=[made_up("<b>", [0.6, 0.7, 0.8])])
+    frame = comparison.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame.index.tolist() == ["fedavg", "local"]
+    assert frame.loc["fedavg", "accuracy"] == pytest.approx(0.7)
+    assert len(repr(comparison)) < 600
+    assert comparison.verdict() in repr(comparison)
+    page = comparison._repr_html_()
+    assert "<table" in page
+    assert "fedavg" in page
+
+
+def test_one_client_has_its_own_gain_and_nothing_more():
+    rows = {"accuracy": np.r_[np.ones(30), np.zeros(10)][None]}
+    clients = clients_of(1)
+    comparison = comparison_of(
+        clients, local=[scored("local", rows)], ditto=[scored("ditto", {"accuracy": np.ones((1, 40))})]
+    )
+    assert "only one client" in comparison.verdict()
+    (client,) = comparison.client_gains("ditto")
+    assert (client.gain, client.shrunk) == (0.25, 0.25)
+    assert 0 < client.low < 0.25 < client.high
+    assert comparison.leaderboard()[0]["mean_gain"] == 0.25
+
+
+def test_nothing_is_judged_without_a_score():
+    empty = together(local=[made_up("local", [np.nan] * 3)], fedavg=[made_up("fedavg", [np.nan] * 3)])
+    assert empty.judgement().outcome == "cannot-tell"
+    assert "too few clients with a score" in empty.verdict()
+    assert empty.leaderboard()[0]["mean"] is None

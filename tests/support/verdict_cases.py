@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.comparison.intervals import estimate, half_width, noise_of, repetitions
+from coterie.comparison.intervals import client_errors, estimate, half_width, noise_of, repetitions
 from coterie.comparison.verdict import FEW, RISK
 
 DISAGREE = 0.3  # share of rows on which a method is right and training alone wrong, or the other way round
@@ -71,8 +71,8 @@ class Case:
         return np.r_[np.zeros(half, int), 1 + np.arange(self.clients - half) % (self.groups - 1)]
 
 
-def draw(case: Case, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return gains and their variance over rows, `[methods, count, runs, clients]` each."""
+def draw(case: Case, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return gains, their variance over rows, and the true gains, `[methods, count, runs, clients]` each."""
     rows, group = case.sizes(), case.group_of()
     shape = (case.methods, count, 1, case.clients)
     own = random.exponential(size=shape) - 1 if case.skewed else random.standard_normal(shape)
@@ -85,7 +85,7 @@ def draw(case: Case, count: int, random: np.random.Generator) -> tuple[np.ndarra
     pool = np.maximum(np.round(rows / case.held_out).astype(int), rows)
     split = np.arange(case.runs) % case.splits
     draw_rows = _binary if case.binary else _continuous
-    return draw_rows(true, moved, rows, pool, split, random)
+    return *draw_rows(true, moved, rows, pool, split, random), true
 
 
 def _binary(
@@ -119,7 +119,7 @@ def _continuous(
 
 def said(case: Case, count: int, random: np.random.Generator) -> tuple[float, float]:
     """Return how often the verdict is "helps" and "hurts"."""
-    gains, spread = draw(case, count, random)
+    gains, spread, _ = draw(case, count, random)
     group = case.group_of()
     splits = np.arange(case.runs) % case.splits
     rows = np.broadcast_to(case.sizes(), (case.runs, case.clients))
@@ -135,3 +135,14 @@ def said(case: Case, count: int, random: np.random.Generator) -> tuple[float, fl
         high.append(known.mean + reach)
     helps, hurts = np.max(low, 0) > 0, np.max(high, 0) < 0
     return float(helps.mean()), float(hurts.mean())
+
+
+def covered(case: Case, count: int, random: np.random.Generator) -> float:
+    """Return how often a client's own interval has its true gain in it."""
+    gains, spread, true = (values[0] for values in draw(case, count, random))
+    splits = np.arange(case.runs) % case.splits
+    rows = np.broadcast_to(case.sizes(), (case.runs, case.clients))
+    noise = noise_of(spread, rows, case.binary, splits, case.held_out / (1 - case.held_out))
+    runs = repetitions(gains, splits)
+    errors = client_errors(runs, spread, rows, noise)
+    return float((np.abs(runs.mean(-2) - true[..., 0, :]) <= 1.96 * errors).mean())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.comparison.pairing import TIE, common_runs, paired, setting_of, values
+from coterie.comparison.pairing import TIE, common_runs, judged_by, paired, score_of_verdict, setting_of, values
 from coterie.comparison.reading import read_folders
 from coterie.comparison.verdict import (
     ClientGain,
@@ -78,9 +78,11 @@ class Comparison:
         return _role(self.results[method][0])
 
     def scores(self, method: str, score: str | None = None) -> np.ndarray:
-        """Return every client's final test score `[K]`, averaged over runs."""
+        """Return every client's final test score `[K]`, averaged over the runs that have it; NaN where none has."""
         chosen = self.score if score is None else score_named(score)
-        return np.stack([values(result, chosen) for result in self.results[method]]).mean(axis=0)
+        runs = np.stack([values(result, chosen) for result in self.results[method]])
+        count = np.isfinite(runs).sum(axis=0)
+        return np.where(count > 0, np.nansum(runs, axis=0) / np.maximum(count, 1), np.nan)
 
     def gains(self, method: str) -> np.ndarray | None:
         """Return every client's gain over training alone `[K]` (positive: better off); None without a baseline."""
@@ -104,8 +106,15 @@ class Comparison:
         return setting_of(next(iter(runs.values())), self.score, self.clients), runs
 
     def _paired(self, method: str, other: str) -> tuple[Setting, Paired]:
+        """Return the gains of a method over another, computed once."""
         setting, runs = self._common
-        return setting, paired(runs[method], runs[other], self.score, self.clients)
+        if (method, other) not in self._pairs:
+            self._pairs[method, other] = paired(runs[method], runs[other], self.score, self.clients)
+        return setting, self._pairs[method, other]
+
+    @functools.cached_property
+    def _pairs(self) -> dict[tuple[str, str], Paired]:
+        return {}
 
     def judgement(self) -> Verdict:
         """Return whether cooperation helps these clients: outcome, sentence, intervals, gains of clients, notes."""
@@ -125,7 +134,7 @@ class Comparison:
 
     def _more_notes(self) -> tuple[str, ...]:
         """Return what the verdict does not judge: one model on all data, and methods that have no result."""
-        notes = [f"Judged by {self.score.label}{'' if self.higher_is_better else ' (lower is better)'}."]
+        notes = [judged_by(self.score, self.clients)]
         for method in self.results:
             if self.role(method) == "pooled" and (interval := self._interval(method)) is not None:
                 low, high = self.score.gain(interval.low), self.score.gain(interval.high)
@@ -148,14 +157,14 @@ class Comparison:
     def leaderboard(self) -> list[dict[str, Any]]:
         """Return one row per method: the best first, then guessing, one model on all data, and what has no result."""
         rows = [self._row(method) for method in self.results]
-        rows.sort(key=lambda row: (ORDER[row["role"]], -self.score.sign * row["mean"]))
+        rows.sort(key=lambda row: (ORDER[row["role"]], row["mean"] is None, -self.score.sign * (row["mean"] or 0)))
         empty = dict.fromkeys(rows[0] if rows else ("method", "failed"))
         return rows + [empty | {"method": method, "failed": why} for method, why in self.failures.items()]
 
     def best(self) -> str:
         """Return the best method that cooperates; without one, the best that trains alone."""
         preference = ("guess", "pooled", "alone", "cooperates")
-        mean = {method: self.score.sign * np.nanmean(self.scores(method)) for method in self.results}
+        mean = {method: self.score.sign * (_mean(self.scores(method)) or 0.0) for method in self.results}
         named = self._judgement.method if self._judgement.outcome == "helps" else None
         return named or max(self.results, key=lambda method: (preference.index(self.role(method)), mean[method]))
 
@@ -164,25 +173,25 @@ class Comparison:
         if method == self.baseline:
             gain = None
         interval = self._interval(method)
-        mean = None if gain is None else float(np.nanmean(gain)) if interval is None else interval.mean
+        ends = {} if interval is None else _fields(interval)
         compiling = float(np.mean([result.seconds["compile"] for result in results]))
         known = score[np.isfinite(score)]
         return {
             "method": method,
             "role": self.role(method),
-            "mean": float(known.mean()),
-            "std": float(known.std()),
-            "worst": worst(known, self.score),
+            "mean": _mean(score),
+            "std": float(known.std()) if len(known) else None,
+            "worst": worst(known, self.score) if len(known) else None,
             "worst_label": "worst decile" if len(score) >= 20 else "worst client",
             "beat_alone": None if gain is None else int((gain > 0).sum()),
             "clients": len(score),
             "bytes_per_client": float(np.mean([result.ledger.bytes_per_client() for result in results])),
             "seconds": float(np.mean([result.seconds["wall"] for result in results])) - compiling,
             "compile": compiling,
-            "mean_gain": mean,
-            "gain_error": None if interval is None else interval.error,
-            "low": None if interval is None else interval.low,
-            "high": None if interval is None else interval.high,
+            "mean_gain": ends.get("mean", None if gain is None else _mean(gain)),
+            "gain_error": ends.get("error"),
+            "low": ends.get("low"),
+            "high": ends.get("high"),
             "pooled": self.role(method) == "pooled",
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
@@ -194,9 +203,8 @@ class Comparison:
     def _all_scores(self, method: str) -> dict[str, float | None]:
         """Return the mean over clients of every score that all runs have; None where no client has it."""
         results = self.results[method]
-        names = [name for name in SCORES if all(name in _known(result) for result in results)]
-        means = {name: self.scores(method, name) for name in names}
-        return {name: float(np.nanmean(each)) if np.isfinite(each).any() else None for name, each in means.items()}
+        names = [name for name in SCORES if all(name in result.scores for result in results)]
+        return {name: _mean(self.scores(method, name)) for name in names}
 
     def to_frame(self) -> Any:
         """Return the leaderboard as a DataFrame: one row per method, with a column for every score."""
@@ -257,35 +265,18 @@ def baseline_of(results: Mapping[str, Sequence[Result]], clients: Mapping[str, A
     if len(alone) < 2:
         return next(iter(alone), None)
     score = score_of_verdict(results, clients or {})
-    mean = {label: np.nanmean([values(run, score) for run in runs]) for label, runs in alone.items()}
+    mean = {label: _mean(np.stack([values(run, score) for run in runs])) or 0.0 for label, runs in alone.items()}
     return max(alone, key=lambda label: score.sign * mean[label])
-
-
-def score_of_verdict(results: Mapping[str, Sequence[Result]], clients: Mapping[str, Any]) -> Score:
-    """Return the score that methods are judged by: the metric a user has set, else one that suits the task.
-
-    Runs of version 0.1 have only the metric of their training.
-    """
-    runs = [run for each in results.values() for run in each]
-    first = runs[0]
-    from coterie.learning import score as scores
-
-    suits = getattr(scores, "verdict_score", None)
-    if first.config.get("run", {}).get("metric") is None and suits is not None and clients.get("kind"):
-        name = suits(clients["kind"], clients.get("label_counts", ()))
-        if all(name in _known(run) for run in runs):
-            return score_named(name)
-    return first.score
-
-
-def _known(result: Result) -> Mapping[str, np.ndarray]:
-    """Return all scores of a result by name."""
-    scores = getattr(result, "scores", None)
-    return scores if isinstance(scores, Mapping) else {result.metric: result.final["test_score"]}
 
 
 def _role(result: Result) -> str:
     return "pooled" if result.role == "ceiling" else result.role
+
+
+def _mean(values: np.ndarray) -> float | None:
+    """Return the mean of the values that are numbers."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else None
 
 
 def _plain(value: float) -> float | None:

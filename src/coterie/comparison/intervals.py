@@ -137,25 +137,27 @@ def half_width_here(estimate: Estimate, noise: Noise, risk: float) -> np.ndarray
 
 
 def client_errors(gains: np.ndarray, spread: np.ndarray | None, rows: np.ndarray, noise: Noise) -> np.ndarray:
-    """Return the standard error of each client's own gain `[K]`: its test rows, and its runs where there are several.
+    """Return the standard error of each client's own gain `[..., K]`: from its test rows and, if several, its runs.
 
     Variances of few rows or runs borrow from those of all clients, as if a few more rows or runs had been seen.
 
     Args:
-        gains: `[T, K]`, of repetitions.
-        spread, rows: as for `noise_of`, `[R, K]`.
+        gains: `[..., T, K]`, of repetitions.
+        spread, rows: as for `noise_of`.
         noise: the error of the test sets.
     """
-    sampling = np.full(gains.shape[-1], np.nan)
-    if spread is not None and np.isfinite(noise.row):
-        own, seen = (rows * spread).sum(0), (rows - 1).sum(0)
-        sampling = (OWN_ROWS * noise.row + own) / (OWN_ROWS + seen) / noise.rows
-    if len(gains) == 1:
+    sampling = np.full((*gains.shape[:-2], gains.shape[-1]), np.nan)
+    if spread is not None:
+        own, seen = (rows * spread).sum(-2), (rows - 1).sum(-2)
+        sampling = (OWN_ROWS * np.asarray(noise.row)[..., None] + own) / (OWN_ROWS + seen) / noise.rows
+    count = gains.shape[-2]
+    if count == 1:
         return np.sqrt(sampling)
-    between_runs = gains.var(0, ddof=1)
-    between_runs = (OWN_RUNS * between_runs.mean() + (len(gains) - 1) * between_runs) / (OWN_RUNS + len(gains) - 1)
+    between_runs = gains.var(-2, ddof=1)
+    usual = between_runs.mean(-1, keepdims=True)
+    between_runs = (OWN_RUNS * usual + (count - 1) * between_runs) / (OWN_RUNS + count - 1)
     if noise.splits == 1:  # runs differ in training only
-        return np.sqrt(np.nan_to_num(sampling) + between_runs / len(gains))
+        return np.sqrt(np.nan_to_num(sampling) + between_runs / count)
     return np.sqrt(np.fmax(sampling, between_runs) * noise.kept)
 
 
@@ -164,16 +166,17 @@ def _weights(gains: np.ndarray, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
     variance = np.broadcast_to(noise.variance, gains.shape)
     if np.isnan(variance).any():  # nothing is known of the rows' errors: as large for the median client as the spread
         return gains.var(-1, ddof=1), np.broadcast_to(noise.rows / (noise.rows + np.median(noise.rows)), gains.shape)
-    weights = np.ones_like(gains)
-    for _ in range(2):
-        total = weights.sum(-1)
-        mean = (weights * gains).sum(-1) / total
-        scatter = (weights * (gains - mean[..., None]) ** 2).sum(-1)
-        square = (weights**2).sum(-1)
-        expected = (weights * variance).sum(-1) - (weights**2 * variance).sum(-1) / total
-        between = np.maximum(0.0, (scatter - expected) / (total - square / total))
-        full = np.maximum(between, np.median(variance, -1))[..., None] + variance
+    least = np.median(variance, -1)
+    between = np.zeros(gains.shape[:-1])
+    for step in range(3):
+        full = np.maximum(between, least)[..., None] + variance
         weights = np.where(full > 0, 1 / np.where(full > 0, full, 1), 1.0)
+        if step < 2:
+            total = weights.sum(-1)
+            mean = (weights * gains).sum(-1) / total
+            scatter = (weights * (gains - mean[..., None]) ** 2).sum(-1)
+            expected = (weights * variance).sum(-1) - (weights**2 * variance).sum(-1) / total
+            between = np.maximum(0.0, (scatter - expected) / (total - (weights**2).sum(-1) / total))
     return between, weights
 
 

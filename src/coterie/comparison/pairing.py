@@ -1,4 +1,4 @@
-"""Paired differences of two methods on the same test rows, from the results of their runs."""
+"""Paired differences of two methods on the same test rows, from the results of their runs; the score they are in."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,19 +8,39 @@ import numpy as np
 from coterie.comparison.verdict import Paired, Setting
 from coterie.errors import CoterieError
 from coterie.experiment.result import Result
-from coterie.learning.score import SCORES, Score
+from coterie.learning.score import SCORES, Score, score_named, verdict_score, verdict_words
 
-__all__ = ["TIE", "common_runs", "paired", "setting_of", "values"]
+__all__ = ["TIE", "common_runs", "judged_by", "paired", "score_of_verdict", "setting_of", "values"]
 
 TIE = 1e-9  # a smaller difference of two scores is none: it comes from rounding
 SHARES = ("accuracy", "balanced-accuracy", "auroc", "auprc")  # scores between 0 and 1: their error has a bound
 CORRELATION = 0.5  # assumed between two methods' scores on the same rows, where the rows' own scores are not known
 
 
+def score_of_verdict(results: Mapping[str, Sequence[Result]], clients: Mapping[str, Any]) -> Score:
+    """Return the score that methods are judged by: the metric a user has set, else one that suits the task.
+
+    Runs of version 0.1 have only the metric of their training.
+    """
+    runs = [run for each in results.values() for run in each]
+    if runs[0].chosen_metric is None and clients.get("kind"):
+        name = verdict_score(clients["kind"], clients.get("label_counts") or ())
+        if all(name in run.scores for run in runs):
+            return score_named(name)
+    return runs[0].score
+
+
+def judged_by(score: Score, clients: Mapping[str, Any]) -> str:
+    """Say by which score methods are judged, and why where the score was not chosen by the user."""
+    kind, counts = clients.get("kind"), clients.get("label_counts") or ()
+    if kind is not None and verdict_score(kind, counts) == score.name:
+        return verdict_words(kind, counts, clients.get("class_names") or ())
+    return f"Methods are judged by {score.label}{'' if score.higher_is_better else ' (lower is better)'}."
+
+
 def values(result: Result, score: Score) -> np.ndarray:
     """Return every client's test score `[K]`; a run of version 0.1 has only its own metric."""
-    scores = getattr(result, "scores", None) or {}
-    own = scores.get(score.name) if isinstance(scores, Mapping) else None
+    own = result.scores.get(score.name)
     return np.asarray(result.final["test_score"] if own is None else own, np.float64)
 
 
@@ -55,14 +75,15 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
     usual = np.asarray(sizes.get("test", np.ones(count)), np.float64)
     rows = [usual if (each := _each(run, score)) is None else np.isfinite(each).sum(1) for run in runs]
     train = np.asarray(sizes.get("train", np.full(count, np.inf)), np.float64)
-    splits = [run.config.get("partition", {}).get("seed") for run in runs]
+    drawn = [_split(run) for run in runs]
+    splits = [drawn.index(split) for split in drawn]
     groups = clients.get("groups")
     return Setting(
         names=list(clients["names"]),
         score=score,
         rows=np.maximum(np.stack(rows), 1.0),
         groups=None if groups is None else np.asarray(groups),
-        splits=None if None in splits or len(set(splits)) == 1 else np.asarray(splits),
+        splits=None if len(set(splits)) == 1 else np.asarray(splits),
         overlap=usual / np.maximum(train, 1),
     )
 
@@ -71,9 +92,14 @@ def _seed(run: Result) -> Any:
     return run.config["run"]["seed"]
 
 
+def _split(run: Result) -> tuple[Any, Any]:
+    """Return what tells splits apart: the seed of the partition, or the fingerprint of data from Python."""
+    return run.config.get("partition", {}).get("seed"), run.config.get("data", {}).get("digest")
+
+
 def _each(run: Result, score: Score) -> np.ndarray | None:
     """Return the score of every test row `[K, n]`, NaN after a client's last one; None where nobody wrote it down."""
-    if score.each is None or not hasattr(run, "each"):
+    if score.each is None:
         return None
     try:
         return np.asarray(run.each(score.name), np.float64)

@@ -41,35 +41,25 @@ def read_folders(folders: Sequence[str | Path]) -> Contents:
     for path in map(Path, folders):
         folder = ComparisonFolder(path)
         if folder.exists():
-            for label, results in _of_comparison(folder).items():
+            for label, results in folder.results().items():
                 every.append(_Runs(label, _settings(results[0]), results))
             commands.append(folder.read()["compare"]["command"])
-            failures |= folder.failures() if hasattr(folder, "failures") else {}
-            tuning |= folder.tuning() if hasattr(folder, "tuning") else {}
+            failures |= folder.failures()
+            tuning |= folder.tuning()
         else:
             result = Result.read(path)
             every.append(_Runs(label_of(result.config["method"]["name"]), _settings(result), [result]))
             commands.append(f"coterie run {path / 'config.toml'}")
     if not every and not failures:
         raise CoterieError("there is nothing to compare: name at least one folder of a run or a comparison")
-    _check_same_clients([result for runs in every for result in runs.results])
-    clients = _clients(every[0].results[0]) if every else {"names": []}
+    _check_same_clients(every)
+    about = _about(every[0].results[0]) if every else {"names": []}
+    clients = {key: value for key, value in about.items() if key != "digest"}
     return Contents(_told_apart(_merged(every)), clients, commands, failures, tuning)
 
 
-def _of_comparison(folder: ComparisonFolder) -> dict[str, list[Result]]:
-    """Return the runs of each method in a comparison's folder."""
-    runs: Any = folder.results()
-    if isinstance(runs, dict):
-        return runs
-    results: dict[str, list[Result]] = {}
-    for label, result in runs:
-        results.setdefault(label, []).append(result)
-    return results
-
-
-def _clients(result: Result) -> dict[str, Any]:
-    return {key: value for key, value in RunFolder(result.folder or "").clients().items() if key != "digest"}
+def _about(result: Result) -> dict[str, Any]:
+    return RunFolder(result.folder or "").clients()
 
 
 def _settings(result: Result) -> dict[str, Any]:
@@ -93,45 +83,38 @@ def _merged(every: Sequence[_Runs]) -> list[_Runs]:
     return merged
 
 
-def _check_same_clients(results: Sequence[Result]) -> None:
+def _check_same_clients(every: Sequence[_Runs]) -> None:
     """Refuse runs on other data, by the fingerprints in their folders; the message names the setting that differs.
 
-    Runs with different seeds may have different splits of the same clients.
+    Runs with the same seed must have the same data. The runs of a comparison may have several splits, each with seeds
+    of its own; runs without a seed in common must agree in all but the split.
     """
     by_seed: dict[Any, tuple[Result, Any]] = {}
-    for result in results:
-        about = RunFolder(result.folder or "").clients()
-        seed = result.config["run"]["seed"]
-        first, digest = by_seed.setdefault(seed, (result, about.get("digest")))
-        if digest == about.get("digest") and result.names == results[0].names:
-            continue
-        other = first if digest != about.get("digest") else results[0]
-        here, there = ({s: t for s, t in r.config.items() if s in ("data", "partition")} for r in (other, result))
-        why = difference(there, here) or "the data have changed between the two"
-        raise CoterieError(
-            f"{result.folder} has other clients than {other.folder}: {why}; only the same can be compared"
-        )
-    _check_same_splits(list(by_seed.values()))
+    for runs in every:
+        own = {run.config["run"]["seed"]: (run, _about(run).get("digest")) for run in runs.results}
+        common = own.keys() & by_seed.keys()
+        for seed in common:
+            (first, here), (other, there) = by_seed[seed], own[seed]
+            if here != there:
+                _refuse(first, other, _data(first), _data(other))
+        if by_seed and not common:
+            (first, here), (other, there) = next(iter(by_seed.values())), next(iter(own.values()))
+            changed = _split(first) == _split(other) and here != there
+            if changed or first.names != other.names or _data(first, False) != _data(other, False):
+                _refuse(first, other, _data(first, False), _data(other, False))
+        by_seed = own | by_seed
 
 
-def _check_same_splits(of_seeds: Sequence[tuple[Result, Any]]) -> None:
-    """Refuse runs with different seeds whose data differ though the split is the same, or in more than the split."""
-    first, digest = of_seeds[0] if of_seeds else (None, None)
-    for result, other in of_seeds[1:]:
-        assert first is not None
-        here, there = (_but_split(run) for run in (first, result))
-        why = difference(there, here)
-        if why is None and digest != other and _split(first) == _split(result):
-            why = "the data have changed between the two"
-        if why:
-            raise CoterieError(
-                f"{result.folder} has other clients than {first.folder}: {why}; only the same can be compared"
-            )
+def _refuse(first: Result, other: Result, here: dict[str, Any], there: dict[str, Any]) -> None:
+    why = difference(there, here) or "the data have changed between the two"
+    raise CoterieError(f"{other.folder} has other clients than {first.folder}: {why}; only the same can be compared")
 
 
-def _but_split(result: Result) -> dict[str, Any]:
+def _data(result: Result, with_split: bool = True) -> dict[str, Any]:
+    """Return the settings that make the clients, with or without the seed of their split."""
     tables = {section: dict(table) for section, table in result.config.items() if section in ("data", "partition")}
-    tables.get("partition", {}).pop("seed", None)
+    if not with_split:
+        tables.get("partition", {}).pop("seed", None)
     return tables
 
 

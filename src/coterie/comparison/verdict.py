@@ -145,7 +145,8 @@ def interval_of(paired: Paired, setting: Setting, choices: int = 1) -> Interval:
     """Return the mean gain over clients like these with its 95 % interval, corrected for a choice among methods."""
     setting, gains, _, _ = _usable(setting, {"": paired}, {})
     if len(setting.names) < 2:
-        return Interval(float(np.nanmean(paired.gains)), math.nan, -math.inf, math.inf)
+        mean = float(gains[""].gains.mean()) if setting.names else math.nan
+        return Interval(mean, math.nan, -math.inf, math.inf)
     paired = gains[""]
     return _interval(_estimate(paired, setting), RISK / choices)
 
@@ -156,14 +157,19 @@ def client_gains(paired: Paired, setting: Setting) -> tuple[ClientGain, ...]:
     Clients whose score is not a number are left out, as in `judge`.
     """
     setting, gains, _, _ = _usable(setting, {"": paired}, {})
+    if not setting.names:
+        return ()
     paired = gains[""]
     runs = repetitions(paired.gains, setting.splits)
     noise = _noise(paired, setting)
-    whole = estimate(runs, noise, setting.groups)
     errors = client_errors(runs, paired.spread, setting.rows, noise)
     mean, reach = runs.mean(0), 1.96 * errors
-    trust = np.nan_to_num(whole.between / np.where(errors > 0, whole.between + errors**2, 1), nan=1.0)
-    shrunk = whole.mean + np.where(errors > 0, trust, 1.0) * (mean - whole.mean)
+    shrunk = mean
+    if len(setting.names) > 1:
+        whole = estimate(runs, noise, setting.groups)
+        variance = np.nan_to_num(errors**2)
+        trust = np.where(variance > 0, whole.between / np.where(variance > 0, whole.between + variance, 1), 1.0)
+        shrunk = whole.mean + trust * (mean - whole.mean)
     edge = 1.0 if setting.score.percent else math.inf
     low, high = np.maximum(mean - reach, -edge), np.minimum(mean + reach, edge)
     known = np.isfinite(reach)
@@ -199,7 +205,8 @@ def _usable(
         spread = None if paired.spread is None else paired.spread[:, usable]
         return Paired(paired.gains[:, usable], spread)
 
-    return smaller, *({name: select(p) for name, p in given.items()} for given in (gains, over_guess)), left_out
+    ours, theirs = ({name: select(p) for name, p in given.items()} for given in (gains, over_guess))
+    return smaller, ours, theirs, left_out
 
 
 def _noise(paired: Paired, setting: Setting) -> Noise:

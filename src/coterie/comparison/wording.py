@@ -107,11 +107,7 @@ def rounded_up(number: float) -> int:
 
 def _too_few(said: Said) -> str:
     score, setting = said.setting.score, said.setting
-    gains = " and ".join(
-        f"{client.client} {score.gain(client.gain)}"
-        + ("" if client.low is None else f" ({score.gain(client.low)} to {score.gain(client.high)})")
-        for client in said.clients[:2]
-    )
+    gains = " and ".join(_own(client, score) for client in said.clients[:2])
     if setting.groups is not None:
         return (
             f"There are too few known groups of clients ({said.units}) to tell whether cooperation helps: with "
@@ -122,6 +118,14 @@ def _too_few(said: Said) -> str:
         f"There are too few clients ({said.units}) to tell whether cooperation helps: with {said.method}, the best, "
         f"they gain {gains} {score.unit} over training alone (95 % interval of each client's own test rows)."
     )
+
+
+def _own(client: "ClientGain", score: "Score") -> str:
+    """Return a client's gain with its own interval."""
+    words = f"{client.client} {score.gain(client.gain)}"
+    if client.low is None or client.high is None:
+        return words
+    return f"{words} ({score.gain(client.low)} to {score.gain(client.high)})"
 
 
 def _range(interval: "Interval", score: "Score") -> str:
