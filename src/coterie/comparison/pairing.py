@@ -10,7 +10,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.learning.score import SCORES, Score
 
-__all__ = ["TIE", "common_runs", "paired", "setting_of", "values"]
+__all__ = ["TIE", "common_runs", "paired", "setting_of", "split_of", "values"]
 
 TIE = 1e-9  # a smaller difference of two scores is none: it comes from rounding
 SHARES = ("accuracy", "balanced-accuracy", "auroc", "auprc")  # scores between 0 and 1: their error has a bound
@@ -55,7 +55,7 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
     usual = np.asarray(sizes.get("test", np.ones(count)), np.float64)
     rows = [usual if (each := _each(run, score)) is None else np.isfinite(each).sum(1) for run in runs]
     train = np.asarray(sizes.get("train", np.full(count, np.inf)), np.float64)
-    splits = [run.config.get("partition", {}).get("seed") for run in runs]
+    splits = [split_of(run) for run in runs]
     groups = clients.get("groups")
     return Setting(
         names=list(clients["names"]),
@@ -65,6 +65,11 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
         splits=None if None in splits or len(set(splits)) == 1 else np.asarray(splits),
         overlap=usual / np.maximum(train, 1),
     )
+
+
+def split_of(run: Result) -> Any:
+    """Return what names the split of a run: the partition's seed, or the fingerprint of data from Python."""
+    return run.config.get("partition", {}).get("seed", run.config.get("data", {}).get("digest"))
 
 
 def _seed(run: Result) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from coterie.comparison.config import label_of
 from coterie.comparison.folder import ComparisonFolder
+from coterie.comparison.pairing import split_of
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
@@ -41,11 +42,11 @@ def read_folders(folders: Sequence[str | Path]) -> Contents:
     for path in map(Path, folders):
         folder = ComparisonFolder(path)
         if folder.exists():
-            for label, results in _of_comparison(folder).items():
+            for label, results in folder.results().items():
                 every.append(_Runs(label, _settings(results[0]), results))
             commands.append(folder.read()["compare"]["command"])
-            failures |= folder.failures() if hasattr(folder, "failures") else {}
-            tuning |= folder.tuning() if hasattr(folder, "tuning") else {}
+            failures |= folder.failures()
+            tuning |= folder.tuning()
         else:
             result = Result.read(path)
             every.append(_Runs(label_of(result.config["method"]["name"]), _settings(result), [result]))
@@ -55,17 +56,6 @@ def read_folders(folders: Sequence[str | Path]) -> Contents:
     _check_same_clients([result for runs in every for result in runs.results])
     clients = _clients(every[0].results[0]) if every else {"names": []}
     return Contents(_told_apart(_merged(every)), clients, commands, failures, tuning)
-
-
-def _of_comparison(folder: ComparisonFolder) -> dict[str, list[Result]]:
-    """Return the runs of each method in a comparison's folder."""
-    runs: Any = folder.results()
-    if isinstance(runs, dict):
-        return runs
-    results: dict[str, list[Result]] = {}
-    for label, result in runs:
-        results.setdefault(label, []).append(result)
-    return results
 
 
 def _clients(result: Result) -> dict[str, Any]:
@@ -132,11 +122,13 @@ def _check_same_splits(of_seeds: Sequence[tuple[Result, Any]]) -> None:
 def _but_split(result: Result) -> dict[str, Any]:
     tables = {section: dict(table) for section, table in result.config.items() if section in ("data", "partition")}
     tables.get("partition", {}).pop("seed", None)
+    if "partition" not in tables:
+        tables.get("data", {}).pop("digest", None)  # data from Python are known by what they are after the split
     return tables
 
 
 def _split(result: Result) -> Any:
-    return result.config.get("partition", {}).get("seed")
+    return split_of(result)
 
 
 def _told_apart(every: Sequence[_Runs]) -> dict[str, list[Result]]:
