@@ -5,9 +5,11 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from coterie import registry
 from coterie.cli import app, training
 from coterie.comparison.config import choice_of, with_method
 from coterie.comparison.repeat import repeat_command
+from coterie.comparison.tuning import tuned_values
 
 
 @pytest.fixture
@@ -28,10 +30,17 @@ def experiments(planned):
     return [with_method(planned.experiment, choice_of(method)) for method in planned.methods]
 
 
+def tuned(method):
+    choice = choice_of(method)
+    return tuned_values(registry.load("methods", choice.name)(), choice)
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         "",
+        "--splits 3 --no-tune",
+        "--set compare.splits=2 --methods ditto,fedprox --set method.lr=0.05 --set methods.ditto.tie=0.1",  # defaults
         "--rounds 50 --seeds 1",  # the default of a run, which is not what compare begins with
         "--set method.lr=0.05",
         "--set methods.ditto.lr=0.05 --methods local,ditto",
@@ -49,8 +58,10 @@ def experiments(planned):
 )
 def test_the_command_is_understood_as_what_was_asked(understood, asked):
     first = understood(shlex.split(asked))
-    words = shlex.split(repeat_command(first.experiment, [choice_of(m) for m in first.methods], first.seeds))
+    choices = [choice_of(method) for method in first.methods]
+    words = shlex.split(repeat_command(first.experiment, choices, first.seeds, first.splits, first.tune))
     assert words[:2] == ["coterie", "compare"]
     again = understood(words[2:])
     assert experiments(again) == experiments(first)
-    assert again.seeds == first.seeds
+    assert (again.seeds, again.splits, again.tune) == (first.seeds, first.splits, first.tune)
+    assert [tuned(method) for method in again.methods] == [tuned(method) for method in first.methods]

@@ -202,7 +202,7 @@ def test_methods_of_a_comparison_have_codecs_of_their_own(tmp_path):
     assert codecs[1].spec.bits == 2
     command = repeat_command(planned.experiment, entries, 1)
     assert 'methods.fedavg-small.codec={ name = "qsgd", bits = 2 }' in command
-    found = coterie.compare(planned.experiment, planned.methods, out=tmp_path / "both")
+    found = coterie.compare(planned.experiment, planned.methods, out=tmp_path / "both", splits=1, tune=False)
     sent = {label: runs[0].ledger.totals()["sent"].sum() for label, runs in found.results.items()}
     assert sent["fedavg-small"] < sent["fedavg"]
     again = ComparisonConfig.from_dict(coterie.comparison.folder.ComparisonFolder(tmp_path / "both").read())

@@ -156,14 +156,16 @@ class Runner:
 
     def _recall_failures(self) -> None:
         """Take over what an earlier call wrote down of methods without a result, if their settings are the same."""
-        for label, variant in self.plan.variants.items() if self.folder is not None else ():
-            record = self.folder.failure(label) if self.folder is not None else None
+        if self.folder is None:
+            return
+        for label, variant in self.plan.variants.items():
+            record = self.folder.failure(label)
             if record is None:
                 continue
             if difference(record["config"], variant.to_dict()) is None:
                 self.failures[label] = record["failure"]
-            elif self.folder is not None:
-                (self.folder.path / label / "failure.json").unlink()
+            else:
+                self.folder.forget(label)
 
     def _run(self, label: str, number: int) -> None:
         """Run one method with one seed; what goes wrong with the method is written down."""
@@ -171,15 +173,18 @@ class Runner:
 
         split, seed = number % self.plan.splits, self.plan.first_seed + number
         try:
-            job = self._job(label, split, seed)
-        except StorageError:
-            raise
-        except CoterieError as error:
+            job = self._job(label, split).with_seed(seed)
+        except CoterieError as error:  # the method refuses these clients
             self._fail(label, error)
             return
-        path = None if self.folder is None else self.folder.run(label, seed)
-        if path is not None:
-            RunFolder(path).check(job.config, job.federation)
+        try:
+            job = self._tuned(label, split, job)
+            path = None if self.folder is None else self.folder.run(label, seed)
+            if path is not None:
+                RunFolder(path).check(job.config, job.federation)
+        except Diverged as error:
+            self._fail(label, error)
+            return
         try:
             self.results[label].append(self._execute(label, split, seed, job, path))
         except CoterieError as error:
@@ -194,27 +199,31 @@ class Runner:
         if self.folder is not None:
             self.folder.fail(label, str(error), self.plan.variants[label].to_dict())
 
-    def _job(self, label: str, split: int, seed: int) -> "Job":
-        """Make the job of a run, with the settings that were chosen for its split."""
+    def _job(self, label: str, split: int) -> "Job":
+        """Return a method's job on a split, untuned."""
         from coterie.experiment.job import Job
 
         if (label, split) not in self._jobs:
             federation, task = self.plan.federations[split], self.plan.tasks[split]
             self._jobs[label, split] = Job.of(self.plan.experiment(label, split), federation, task)
-        job, values = self._jobs[label, split].with_seed(seed), self.plan.values[label]
+        return self._jobs[label, split]
+
+    def _tuned(self, label: str, split: int, job: "Job") -> "Job":
+        """Return the job with the settings chosen for its split; the split's first run is what they are tuned for."""
+        values, records = self.plan.values[label], self._records[label]
         if not values:
             return job
-        if split not in self._records[label]:
+        if split not in records:
             path = None if self.folder is None else self.folder.tuning_file(label, split)
-            notify = for_one_run(self.progress, label, seed)
-            self._records[label][split] = choose(
+            notify = for_one_run(self.progress, label, job.settings.seed)
+            records[split] = choose(
                 job,
                 values,
                 lambda: self._engine(split, job),
                 path,
                 lambda done, count: None if notify is None else notify("tune", done, count, {}),
             )
-        return with_settings(job, self._records[label][split]["chosen"])
+        return with_settings(job, records[split]["chosen"])
 
     def _engine(self, split: int, job: "Job") -> "Engine":
         """Return the engine of a split; it is made when something is trained there for the first time."""

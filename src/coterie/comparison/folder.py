@@ -9,6 +9,7 @@ lock                         locked by the process that writes here
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,11 @@ class ComparisonFolder:
             return {"failure": str(record["failure"]), "config": dict(record["config"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CoterieError(f"{path} cannot be read ({error}); remove it to train the method again") from None
+
+    def forget(self, label: str) -> None:
+        """Remove what there is of a method without a result, which is going to be tried with other settings."""
+        with storage_errors(self.path):
+            shutil.rmtree(self.path / label)
 
     def failures(self) -> dict[str, str]:
         """Return the methods that have no result, and why."""

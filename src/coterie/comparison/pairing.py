@@ -10,7 +10,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.learning.score import SCORES, Score, score_named, verdict_score, verdict_words
 
-__all__ = ["TIE", "common_runs", "judged_by", "paired", "score_of_verdict", "setting_of", "values"]
+__all__ = ["TIE", "common_runs", "judged_by", "paired", "score_of_verdict", "setting_of", "split_of", "values"]
 
 TIE = 1e-9  # a smaller difference of two scores is none: it comes from rounding
 SHARES = ("accuracy", "balanced-accuracy", "auroc", "auprc")  # scores between 0 and 1: their error has a bound
@@ -75,7 +75,7 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
     usual = np.asarray(sizes.get("test", np.ones(count)), np.float64)
     rows = [usual if (each := _each(run, score)) is None else np.isfinite(each).sum(1) for run in runs]
     train = np.asarray(sizes.get("train", np.full(count, np.inf)), np.float64)
-    drawn = [_split(run) for run in runs]
+    drawn = [split_of(run) for run in runs]
     splits = [drawn.index(split) for split in drawn]
     groups = clients.get("groups")
     return Setting(
@@ -88,13 +88,13 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
     )
 
 
+def split_of(run: Result) -> Any:
+    """Return what names the split of a run: the partition's seed, or the fingerprint of data from Python."""
+    return run.config.get("partition", {}).get("seed", run.config.get("data", {}).get("digest"))
+
+
 def _seed(run: Result) -> Any:
     return run.config["run"]["seed"]
-
-
-def _split(run: Result) -> tuple[Any, Any]:
-    """Return what tells splits apart: the seed of the partition, or the fingerprint of data from Python."""
-    return run.config.get("partition", {}).get("seed"), run.config.get("data", {}).get("digest")
 
 
 def _each(run: Result, score: Score) -> np.ndarray | None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from coterie.comparison.config import label_of
 from coterie.comparison.folder import ComparisonFolder
+from coterie.comparison.pairing import split_of
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
@@ -99,7 +100,7 @@ def _check_same_clients(every: Sequence[_Runs]) -> None:
                 _refuse(first, other, _data(first), _data(other))
         if by_seed and not common:
             (first, here), (other, there) = next(iter(by_seed.values())), next(iter(own.values()))
-            changed = _split(first) == _split(other) and here != there
+            changed = split_of(first) == split_of(other) and here != there
             if changed or first.names != other.names or _data(first, False) != _data(other, False):
                 _refuse(first, other, _data(first, False), _data(other, False))
         by_seed = own | by_seed
@@ -115,11 +116,9 @@ def _data(result: Result, with_split: bool = True) -> dict[str, Any]:
     tables = {section: dict(table) for section, table in result.config.items() if section in ("data", "partition")}
     if not with_split:
         tables.get("partition", {}).pop("seed", None)
+        if "partition" not in tables:
+            tables.get("data", {}).pop("digest", None)  # data from Python are known by what they are after the split
     return tables
-
-
-def _split(result: Result) -> Any:
-    return result.config.get("partition", {}).get("seed")
 
 
 def _told_apart(every: Sequence[_Runs]) -> dict[str, list[Result]]:

@@ -70,7 +70,8 @@ def _equal_settings(methods: Sequence[Any], named: Sequence[Mapping[str, Any]]) 
     equal = {}
     for key in COMMON_SETTINGS:
         values = [getattr(method, key) for method in methods if hasattr(method, key)]
-        if any(key in each for each in named) and all(value == values[0] for value in values):
+        given = [key in each for method, each in zip(methods, named, strict=True) if hasattr(method, key)]
+        if given and all(given) and all(value == values[0] for value in values):
             equal[key] = values[0]
     return equal
 

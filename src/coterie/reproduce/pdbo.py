@@ -88,7 +88,7 @@ def reproduction(
         "model": {"name": size.model, "members": MEMBERS},
         "method": {"lr": size.lr, "batch_size": size.batch, "weight_decay": size.weight_decay},
         "run": {"rounds": rounds},
-        "compare": {"methods": list(methods), "seeds": seeds},
+        "compare": {"methods": list(methods), "seeds": seeds, "splits": 1, "tune": False},
         "methods": {
             "local": {"steps": pushes, "lr": min(size.lr, ALONE_LR.get(size.model, 0.1))},
             "sgp": {"steps": 1, "pushes": pushes},

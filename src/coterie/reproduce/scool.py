@@ -114,7 +114,7 @@ def reproduction(
         "model": size.model,
         "method": {"lr": size.lr, "batch_size": 10, "epochs": 5},
         "run": {"rounds": rounds or size.rounds},
-        "compare": {"methods": labels, "seeds": seeds},
+        "compare": {"methods": labels, "seeds": seeds, "splits": 1, "tune": False},
         "methods": own,
     }
     if size.augment:

@@ -56,7 +56,7 @@ def reproduction(
         "method": {"lr": 0.02, "batch_size": 16, "steps": 1},
         "graph": {"name": "erdos-renyi", "probability": 0.3, "weights": "laplacian"},
         "run": {"rounds": count, "evaluate_every": max(1, count // 10)},
-        "compare": {"methods": list(methods), "seeds": seeds},
+        "compare": {"methods": list(methods), "seeds": seeds, "splits": 1, "tune": False},
         "methods": {name: {"personal": ["layers.1"]} for name in methods if name in SPLITTING},
     }
     labels = "the learner's own label distribution" if test == "own" else "all labels equally"
@@ -87,7 +87,7 @@ def _speech(path: Path, methods: tuple[str, ...], seeds: int, rounds: int | None
         },
         "graph": {"name": "ring", "weights": "laplacian"},
         "run": {"rounds": count, "evaluate_every": max(1, count // 10)},
-        "compare": {"methods": list(methods), "seeds": seeds},
+        "compare": {"methods": list(methods), "seeds": seeds, "splits": 1, "tune": False},
         "methods": {name: {"personal": ["input"]} for name in methods if name in SPLITTING},
     }
     note = "other data than the paper's, whose figures cannot be compared: accuracy on the given sequences"

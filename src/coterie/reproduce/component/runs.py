@@ -186,7 +186,9 @@ def _compare(
     for draw, config in enumerate(configs):
         path = None if out is None else out / f"draw-{draw}"
         with _joined_networks():
-            comparison = compare(config.experiment, config.methods, 1, out=path, device=device, progress=progress)
+            comparison = compare(
+                config.experiment, config.methods, 1, path, device, progress, splits=1, tune=False
+            )  # as the paper says
         for results in comparison.results.values():
             results[0].forget_models()  # they are many, and not needed here
         compared.append(comparison.results)
