@@ -388,7 +388,7 @@ def test_a_csv_table_of_your_own_is_compared():
 @pytest.mark.parametrize(
     ("rows", "extra", "sentence"),
     [
-        (["north,,1,0", *GOOD], [], "has no value in column 'a', row 1"),
+        (["north,,1,0", *GOOD], ["--set", "data.missing=refuse"], "has no value in column 'a', row 1"),
         (["north,inf,1,0", *GOOD], [], "has an infinite number in column 'a', row 1"),
         ([*GOOD, "west,1,1,1"], ["--set", "partition.at_least=1"], "client 'west'"),
         (GOOD, ["--set", "data.client=whom"], "has no column 'whom'; did you mean who?"),

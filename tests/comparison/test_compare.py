@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.cli.training import _changed
-from coterie.comparison.compare import _jobs, compare
+from coterie.cli.training import changed
+from coterie.comparison.compare import compare
 from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import DEFAULT_METHODS, DEFAULT_TABLES, ComparisonConfig, choice_of, with_method
+from coterie.comparison.plan import Asked, Plan
 from coterie.comparison.repeat import repeat_command
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
@@ -113,13 +114,13 @@ def test_an_experiment_is_parsed_once_whatever_the_number_of_methods(monkeypatch
     counted(Experiment, "from_dict")
     counted(Part, "from_table")
     planned = ComparisonConfig.from_dict(DEFAULT_TABLES)
-    jobs, _ = _jobs(planned.experiment, [choice_of(method) for method in planned.methods], 3, {})
-    runs = [job.with_seed(seed).config for job in jobs.values() for seed in range(3)]
-    assert len(jobs) == 7
-    assert len({(config["method"]["name"], config["run"]["seed"]) for config in runs}) == 21
+    plan = Plan.of(Asked.of(planned, None, 1, 3, True, {}), None)
+    methods, splits = len(DEFAULT_METHODS), plan.splits
+    configs = [plan.experiment(label, split).to_dict() for label in plan.variants for split in range(splits)]
+    assert len({(config["method"]["name"], config["partition"]["seed"]) for config in configs}) == methods * splits
     assert counts["from_dict"] == counts["data"] == counts["codec"] == 1
     assert counts["model"] == counts["partition"] == 2  # once more for the defaults that the command may leave out
-    assert counts["method"] == 1 + 2 * 7  # for the jobs, and for the command that repeats them
+    assert counts["method"] == 1 + 3 * methods  # before and after the data are loaded, and for the command
 
 
 # -- real comparisons --------------------------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ def test_an_experiment_is_parsed_once_whatever_the_number_of_methods(monkeypatch
 def run_tiny(out, events=None, **changes):
     planned = ComparisonConfig.from_dict(TINY | changes)
     tell = None if events is None else lambda *event: events.append(event[:3])
-    return compare(planned.experiment, planned.methods, planned.seeds, out=out, device="cpu", progress=tell)
+    return compare(planned.experiment, planned.methods, planned.seeds, out, "cpu", tell, tune=False)
 
 
 @pytest.fixture(scope="module")
@@ -179,9 +180,6 @@ def test_a_second_call_does_only_what_is_missing(done, tmp_path):
     assert sum(stage == "read" for _, _, stage in events) == 7
     for label in comparison.results:
         np.testing.assert_array_equal(again.scores(label), comparison.scores(label))
-    more = []
-    run_tiny(copy, more, compare={"methods": ["local", "ditto"], "seeds": 1})
-    assert started(more) == [("ditto", 0)]
 
 
 def test_a_folder_with_another_comparison_is_refused(done, tmp_path):
@@ -244,14 +242,16 @@ def test_an_incomplete_comparison_says_how_to_continue(done, tmp_path):
 def test_data_from_python_are_compared_in_memory_and_in_a_folder(tmp_path):
     federation = ct.load("planted-groups", clients=4, groups=2, train_size=8, test_size=8)
     methods = ["local", ct.methods.Ditto(tie=0.5, lr=0.2)]
-    inside = ct.compare(federation, methods, model="linear", rounds=2, device="cpu")
+    inside = ct.compare(federation, methods, model="linear", rounds=2, device="cpu", tune=False)
     assert inside.results["ditto"][0].config["method"]["tie"] == 0.5
     assert inside.results["ditto"][0].model("client-1")(federation.test.x[1]).shape == (8, 4)
-    outside = ct.compare(federation, methods[:1], model="linear", rounds=2, device="cpu", out=tmp_path / "out")
+    outside = ct.compare(
+        federation, methods[:1], model="linear", rounds=2, device="cpu", tune=False, out=tmp_path / "out"
+    )
     np.testing.assert_array_equal(inside.scores("local"), outside.scores("local"))
     other = ct.load("planted-groups", clients=4, groups=2, train_size=8, test_size=8, seed=1)
     with pytest.raises(CoterieError, match=r"data.digest"):
-        ct.compare(other, methods[:1], model="linear", rounds=2, device="cpu", out=tmp_path / "out")
+        ct.compare(other, methods[:1], model="linear", rounds=2, device="cpu", tune=False, out=tmp_path / "out")
 
 
 def test_a_regression_in_double_precision_is_compared():
@@ -262,7 +262,7 @@ def test_a_regression_in_double_precision_is_compared():
         "compare": {"methods": ["local", "fedavg"]},
     }
     planned = ComparisonConfig.from_dict(tables)
-    comparison = compare(planned.experiment, planned.methods, device="cpu")
+    comparison = compare(planned.experiment, planned.methods, device="cpu", tune=False)
     assert (comparison.metric, comparison.higher_is_better) == ("rmse", False)
     assert comparison.results["local"][0].model(0).variables.params.weight.dtype == np.float64
     gains = comparison.scores("local") - comparison.scores("fedavg")
@@ -295,7 +295,7 @@ def test_the_command_names_everything_that_was_changed(rounds, lr, seeds, tie):
     words = shlex.split(repeat_command(planned.experiment, entries, planned.seeds))
     flags = dict(zip(words[2:6:2], words[3:6:2], strict=True))
     asked = {"compare": {"methods": flags["--methods"].split(","), "seeds": int(flags["--seeds"])}}
-    again = ComparisonConfig.from_dict(_changed({}, asked, words[7::2]))
+    again = ComparisonConfig.from_dict(changed({}, asked, words[7::2]))
     assert words[6::2] == ["--set"] * len(words[7::2])
     for first, second in zip(planned.methods, again.methods, strict=True):
         assert with_method(planned.experiment, choice_of(first)) == with_method(again.experiment, choice_of(second))

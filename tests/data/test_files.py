@@ -1,146 +1,13 @@
-"""The user's own files: what is read, and the error for what cannot be."""
+"""Arrays of the user's own in .npz files: what is read, and the error for what cannot be."""
 
 import lzma
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from coterie.data import load
 from coterie.data.files import Npz
-from coterie.data.tables.source import Csv, Parquet
 from coterie.errors import CoterieError
-
-TABLE = pd.DataFrame(
-    {
-        "site": ["b", "b", "a", "a", "b", "a"],
-        "age": [10, 20, 30, 40, 50, 60],
-        "colour": ["red", "blue", "red", "green", "blue", "red"],
-        "constant": [7.0] * 6,
-        "outcome": ["no", "yes", "no", "no", "yes", "yes"],
-        "part": ["train", "Train", "val", "test", "TEST", "training"],
-    }
-)
-
-
-@pytest.fixture(params=["csv", "csv.xz", "parquet"])
-def table(request, tmp_path):
-    """Write a table; returns a function that makes the data set."""
-    path = tmp_path / f"t.{request.param}"
-
-    def write(frame=TABLE, **options):
-        frame.to_parquet(path) if request.param == "parquet" else frame.to_csv(path, index=False)
-        return (Parquet if request.param == "parquet" else Csv)(path=str(path), **options)
-
-    return write
-
-
-class TestTables:
-    def test_hand_computed(self, table):
-        """Standardised over the rows marked train: ages 10, 20, 60 have mean 30 and deviation sqrt(1400 / 3)."""
-        samples = table(target="outcome", client="site", split="part").load()
-        age = (np.array([10, 20, 30, 40, 50, 60]) - 30) / np.sqrt((400 + 100 + 900) / 3)
-        assert np.allclose(samples.x[:, 0], age)
-        blue_green_red = [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
-        assert samples.x[:, 1:4].tolist() == blue_green_red
-        assert samples.x[:, 4].tolist() == [0] * 6
-        assert samples.x.dtype == np.float32
-        assert samples.y.tolist() == [0, 1, 0, 0, 1, 1]
-        assert (samples.kind, samples.classes) == ("classification", 2)
-        assert samples.owner.tolist() == TABLE["site"].tolist()
-        assert samples.ready.tolist() == ["train", "train", "validation", "test", "test", "train"]
-
-    def test_without_a_split_all_rows_count(self, table):
-        samples = table(TABLE.drop(columns="part"), target="outcome", drop=("site",)).load()
-        assert np.allclose(samples.x[:, 0], (TABLE["age"] - 35) / TABLE["age"].std(ddof=0))
-        assert samples.owner is None
-
-    def test_numbers_as_they_are(self, table):
-        samples = table(target="outcome", standardise=False, drop=("part", "site", "colour")).load()
-        assert samples.x.tolist() == [[a, 7] for a in (10, 20, 30, 40, 50, 60)]
-
-    def test_kinds(self, table):
-        assert table(target="constant").load().kind == "regression"
-        whole = table(target="age").load()
-        assert (whole.kind, whole.classes) == ("classification", 6)
-        wished = table(target="age", kind="regression").load()
-        assert wished.y.tolist() == [10, 20, 30, 40, 50, 60]
-        assert (wished.kind, wished.y.dtype) == ("regression", np.float32)
-
-    def test_groups_of_clients(self, table):
-        frame = TABLE.assign(district=["west", "west", "east", "east", "west", "east"])
-        samples = table(frame, target="outcome", client="site", group="district").load()
-        assert samples.group == {"b": 1, "a": 0}
-        frame.loc[0, "district"] = "east"
-        with pytest.raises(CoterieError, match="client 'b' is in groups east and west"):
-            table(frame, target="outcome", client="site", group="district").load()
-
-    @pytest.mark.parametrize(
-        ("change", "options", "sentence"),
-        [
-            ({}, {"target": "outcom"}, "has no column 'outcom'; did you mean outcome"),
-            ({}, {"target": "zzz"}, "has no column 'zzz'; it has site, age"),
-            ({}, {"target": "outcome", "client": "sites"}, "has no column 'sites'; did you mean site"),
-            ({}, {"target": "site", "client": "site"}, "one column of .* has two roles"),
-            ({"age": [1, None, 3, 4, 5, 6]}, {"target": "outcome"}, "has no value in column 'age', row 2 of the data"),
-            (
-                {"site": ["a", "b", None, "a", "b", "a"]},
-                {"target": "outcome", "client": "site"},
-                "in column 'site', row 3",
-            ),
-            (
-                {"age": [1.0, 2, 3, np.inf, 5, 6]},
-                {"target": "outcome"},
-                "has an infinite number in column 'age', row 4",
-            ),
-            ({"part": ["train"] * 5 + ["tset"]}, {"target": "outcome", "split": "part"}, "says 'tset' in row 6"),
-            ({"part": ["test"] * 6}, {"target": "outcome", "split": "part"}, "has no row marked train"),
-            ({}, {"target": "outcome", "group": "site"}, "needs to know whose sample it is"),
-            ({}, {"target": "outcome", "drop": ("site", "age", "colour", "constant", "part")}, "no column left"),
-        ],
-    )
-    def test_wrong_input_gets_one_sentence(self, table, change, options, sentence):
-        with pytest.raises(CoterieError, match=sentence):
-            table(TABLE.assign(**change), **options).load()
-
-    def test_no_rows(self, table):
-        with pytest.raises(CoterieError, match="has no rows"):
-            table(TABLE.iloc[:0], target="outcome").load()
-
-    def test_too_many_words(self, table):
-        frame = pd.DataFrame({"name": [f"n{i}" for i in range(1001)], "y": [0, 1] * 500 + [0]})
-        with pytest.raises(CoterieError, match=r"column 'name' of .* holds 1001 different words"):
-            table(frame, target="y").load()
-
-    def test_times(self, tmp_path):
-        TABLE.assign(when=pd.Timestamp("2024-01-01")).to_parquet(tmp_path / "t.parquet")
-        with pytest.raises(CoterieError, match=r"column 'when' of .* holds times"):
-            Parquet(path=str(tmp_path / "t.parquet"), target="outcome").load()
-
-    def test_natural_federation(self, tmp_path):
-        pd.concat([TABLE] * 3).to_csv(tmp_path / "t.csv", index=False)
-        federation = load("csv", path=tmp_path / "t.csv", target="outcome", client="site", drop=("part",))
-        assert federation.names == ("b", "a")
-        assert (federation.train.count + federation.validation.count + federation.test.count).tolist() == [9, 9]
-
-
-@pytest.mark.parametrize(("kind", "name"), [(Csv, "CSV"), (Parquet, "Parquet")])
-class TestUnreadable:
-    def test_missing(self, kind, name, tmp_path):
-        with pytest.raises(CoterieError, match=r"path: there is no file .*nowhere"):
-            kind(path=str(tmp_path / "nowhere"), target="y").load()
-        with pytest.raises(CoterieError, match="is not a file"):
-            kind(path=str(tmp_path), target="y").load()
-
-    def test_garbage(self, kind, name, tmp_path):
-        (tmp_path / "t").write_bytes(b"\xff\xfe\x00\x81garbage\n" * 3)
-        with pytest.raises(CoterieError, match=f"is not a readable {name} table"):
-            kind(path=str(tmp_path / "t"), target="y").load()
-
-    def test_empty(self, kind, name, tmp_path):
-        (tmp_path / "t").touch()
-        with pytest.raises(CoterieError, match=f"is not a readable {name} table"):
-            kind(path=str(tmp_path / "t"), target="y").load()
 
 
 class TestNpz:
@@ -160,6 +27,7 @@ class TestNpz:
         samples = Npz(path=path).load()
         assert samples.y.tolist() == [1, 0, 1, 2]
         assert samples.classes == 3
+        assert samples.class_names == ("-1", "5", "9")
         federation = load(samples, validation=0)
         assert federation.names == ("p", "q")
         assert federation.groups.tolist() == [0, 1]

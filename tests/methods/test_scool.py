@@ -23,7 +23,7 @@ from coterie.methods.gossip_sgd import GossipSGD
 from coterie.methods.scool_attention import ScoolAttention
 from coterie.methods.scool_mmsbm import ScoolMMSBM
 from coterie.methods.scool_sbm import ScoolSBM
-from coterie.methods.shared.scool import move
+from coterie.methods.shared.scool import State, mix, move
 from coterie.models.linear import Linear
 from coterie.models.mlp import Mlp
 from coterie.peers.local import LocalPeers, Plan
@@ -96,6 +96,55 @@ def test_m_step_by_hand():
     moved = move(peers, before, pseudo, jnp.array([[0.25], [0.5]]), jnp.array([0.75, 0.5]))
     # client 0: 1 - (0.75 * 0.5 + 0.25 * -1) = 0.875; client 1: 2 - (0.5 * -1 + 0.5 * 0.5) = 2.25
     np.testing.assert_allclose(moved, [[0.875], [2.25]], rtol=1e-6)
+
+
+def test_mixing_the_models_by_hand():
+    """Trained models (1, 2) of two clients; w_01 = 0.25, w_10 = 0.5, own weights 0.75 and 0.5."""
+    graph = Graph.complete(2)
+    peers = LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, np.zeros((2, 1)))), Plan("exact"))
+    mixed = mix(peers, jnp.array([[1.0], [2.0]]), jnp.array([[0.25], [0.5]]), jnp.array([0.75, 0.5]))
+    np.testing.assert_allclose(mixed, [[1.25], [1.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [ScoolSBM, ScoolAttention, ScoolMMSBM])
+def test_a_round_that_mixes_is_the_weighted_mean_of_the_trained_models(cls):
+    """Against NumPy: theta_i = sum_j wt_ij theta_j' with the round's own weights; and it brings the models together."""
+    federation = Classes(classes=3)(Digits().load(), 5, 0)
+    task = Task.of(federation, Linear())
+    engine = Engine(task, federation, choose_device("cpu"), Plan("exact"))
+    method, graph = cls(lr=0.1, batch_size=0, sparsify_after=0, m_step="mix"), Graph.complete(5)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
+    state, _ = training.init()
+    state, _ = training.advance(state, 1, 2)  # let the models differ first
+    before = jax.device_get(state.variables)
+    state, block = training.advance(state, 3, 1)
+    data = jax.tree.map(jnp.asarray, federation.arrays())
+    trained = jax.vmap(lambda v, d: method.train(task, v, d, jax.random.key(0)).variables)(before, data.train)
+    weights = np.zeros((5, 5))
+    np.put_along_axis(weights, graph.neighbours, block.weights, 1)
+    np.fill_diagonal(weights, 1 - weights.sum(1))
+    for a, b in zip(jax.tree.leaves(trained.params), jax.tree.leaves(state.variables.params), strict=True):
+        a = np.asarray(a, np.float64)
+        expected = np.einsum("ij,j...->i...", weights, a)
+        np.testing.assert_allclose(expected, b, atol=2e-6)
+        assert np.ptp(np.asarray(b), axis=0).max() < np.ptp(a, axis=0).max()
+
+
+def test_the_authors_program_moves_along_pseudo_gradients_whatever_m_step_says(digits):
+    _, engine = digits
+    settings = {**SETTINGS, "faithful": True, "temperature": 2.0}
+    states = [learn(engine, ScoolSBM(**settings, m_step=m), 2)[0] for m in ("mix", "first-order")]
+    for a, b in zip(*(jax.tree.leaves(state.variables) for state in states), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("fraction", "kept"), [(0.07, 7), (0.14, 14), (0.28, 28), (0.55, 55), (0.56, 56), (0.011, 2)])
+def test_a_fraction_of_100_clients_is_rounded_up_only_where_it_is_no_whole_number(fraction, kept):
+    """In floating point 0.07 * 100 is 7.000000000000001."""
+    present = jnp.ones((100, 99), bool)
+    weights = jax.random.uniform(jax.random.key(0), present.shape)
+    state = State((), (), weights, jnp.ones(100), ())
+    assert ScoolSBM(fraction=fraction).keep(state, present, 100).sum(1).tolist() == [kept] * 100
 
 
 def test_general_m_step_with_a_dirac_prior_is_d_psgd():

@@ -108,6 +108,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.elements, self.scripts, self.tables, self._open, self._inside = [], [], [], False, ""
+        self.table = {}  # those with an id
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -117,6 +118,7 @@ class Page(HTMLParser):
             self.scripts.append("")
         if tag == "table":
             self.tables.append([])
+            self.table[dict(attributes).get("id")] = self.tables[-1]
         if tag == "tr":
             self.tables[-1].append([])
         if tag in ("td", "th"):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coterie.cli import catalogue, graphs, papers, serving, training
+from coterie.cli import catalogue, comparing, graphs, papers, serving, starting, training
 from coterie.errors import CoterieError, CoterieWarning
 
 __all__ = ["app", "main"]
@@ -66,7 +66,9 @@ def _options(
 
 
 app.command()(training.run)
-app.command()(training.compare)
+app.command()(comparing.compare)
+app.command()(starting.init)
+app.command()(starting.check)
 app.command()(training.resume)
 app.command()(training.report)
 app.command()(serving.predict)

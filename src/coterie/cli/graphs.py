@@ -1,11 +1,11 @@
-"""`coterie graph`: the cooperation weights of a run, or a graph by name for some clients, for other programs."""
+"""`coterie graph`: the cooperation weights of a run or a comparison, or a graph by name for some clients."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.training import Set, _changed
+from coterie.cli.training import Set, changed
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
@@ -13,19 +13,29 @@ __all__ = ["graph"]
 
 
 def graph(
-    what: Annotated[str, typer.Argument(metavar="DIR|NAME", help="The folder of a run, or a graph by name.")],
+    what: Annotated[
+        str, typer.Argument(metavar="DIR|NAME", help="The folder of a run or a comparison, or a graph by name.")
+    ],
     number: Annotated[
         int | None, typer.Option("--round", help="Of a run: after which round; default: the last evaluation.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A .graphml or .npy file; default for a run: graph.graphml in its folder.")
+        Path | None,
+        typer.Option(
+            help="A .csv (who learns from whom), .graphml or .npy file; default: graph.graphml in the folder."
+        ),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Of a comparison: this method; default: the best that learned a graph.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="By name: between the clients of this data set.")] = None,
     partition: Annotated[str | None, typer.Option(help="By name: a partition (coterie list partitions).")] = None,
     clients: Annotated[int | None, typer.Option(help="By name: number of clients.")] = None,
     changes: Set = None,
 ) -> None:
-    """Write the cooperation weights of a run; or describe a graph by name, for example that of similar clients.
+    """Write who learns from whom in a run or a comparison; or describe a graph by name, say that of similar clients.
+
+    coterie graph comparison --out who.csv
 
     coterie graph runs/mine --out weights.graphml
 
@@ -33,7 +43,6 @@ def graph(
     """
     from coterie import registry
     from coterie.experiment.config import Experiment
-    from coterie.experiment.result import Result
 
     known = [row.name for row in registry.rows("graphs")]
     named = not Path(what).exists() and (":" in what or what in known)
@@ -44,8 +53,10 @@ def graph(
         for flag, value in flags.items():
             if value is not None:
                 raise CoterieError(f"{flag} is for a graph by name (coterie list graphs), and {what} is none")
-        print(f"graph: {Result.read(what).save_graph(out or Path(what) / 'graph.graphml', number)}")
+        _of_folder(Path(what), out, number, method)
         return
+    if method is not None:
+        raise CoterieError(f"--method is for the folder of a comparison, and {what} is the name of a graph")
     if number is not None:
         raise CoterieError(f"--round is for the folder of a run, and {what} is the name of a graph")
     asked = (("data", "name", data), ("partition", "name", partition), ("partition", "clients", clients))
@@ -53,7 +64,34 @@ def graph(
     for section, key, value in asked:
         if value is not None:
             given.setdefault(section, {})[key] = value
-    _by_name(what, Experiment.from_dict(_changed({}, given, changes)), out)
+    _by_name(what, Experiment.from_dict(changed({}, given, changes)), out)
+
+
+def _of_folder(folder: Path, out: Path | None, number: int | None, method: str | None) -> None:
+    """Write the weights of a run, or of a method of a comparison, and say which groups they form."""
+    from coterie.comparison.comparison import Comparison
+    from coterie.comparison.folder import ComparisonFolder
+    from coterie.comparison.who import best_learner, groups_found, write_who
+    from coterie.experiment.result import Result
+
+    path = out or folder / "graph.graphml"
+    table = path.suffix == ".csv"
+    if table and number is not None:
+        raise CoterieError("--round is for .graphml and .npy; a .csv has the weights of the models that were kept")
+    if not ComparisonFolder(folder).exists():
+        if method is not None:
+            raise CoterieError(f"--method is for the folder of a comparison, and {folder} is none")
+        result = Result.read(folder)
+        print(f"graph: {write_who(result, path) if table else result.save_graph(path, number)}")
+        return
+    if number is not None:
+        raise CoterieError(f"--round is for the folder of a run; those of {folder} are in METHOD/seed-N")
+    comparison = Comparison.read([folder])
+    found = groups_found(comparison, method)  # refuses a method that learned nothing
+    label = method or best_learner(comparison)
+    first = comparison.results[str(label)][0]
+    print(f"{label}: {found.sentence}")
+    print(f"graph: {write_who(comparison, path, method) if table else first.save_graph(path)}")
 
 
 def _by_name(name: str, experiment: Any, out: Path | None) -> None:

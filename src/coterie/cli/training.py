@@ -1,4 +1,4 @@
-"""`coterie run`, `compare`, `resume` and `report`: the commands that train, and the report of their folders."""
+"""`coterie run`, `resume` and `report`; and what all commands that train have in common."""
 
 import contextlib
 import importlib.util
@@ -12,17 +12,22 @@ import typer
 from coterie.errors import CoterieError
 
 __all__ = [
+    "CodecName",
+    "Flags",
     "Json",
     "Out",
     "Preallocate",
     "Rounds",
     "Set",
     "Where",
-    "compare",
+    "changed",
+    "chosen_device",
+    "console_for",
     "report",
+    "report_or_note",
     "resume",
     "run",
-    "run_comparison",
+    "screen_for",
 ]
 
 Set = Annotated[
@@ -56,69 +61,25 @@ def run(
     from coterie.storage.toml import read_toml
 
     flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
-    tables = _changed(read_toml(experiment), flags, changes)
+    tables = changed(read_toml(experiment), flags, changes)
     chosen = Experiment.from_dict(_for_one_run(tables))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
-    console = _console(as_json)
-    device = _device(where, preallocate, console)
+    console = console_for(as_json)
+    device = chosen_device(where, preallocate, console)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.folder import RunFolder
     from coterie.experiment.job import Job
     from coterie.experiment.run import execute
 
-    with _screen(console, folder) as screen:
+    with screen_for(console, folder) as screen:
         notify = for_one_run(screen.update, name, chosen.run.seed)
         complete = RunFolder(folder).complete
         result = execute(Job.of(chosen), out=folder, device=device, progress=notify)
         if complete:
             console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
     _show_run(result, folder, console, as_json)
-
-
-def compare(
-    experiment: Annotated[Path | None, typer.Argument(help="An experiment, a TOML file; without one: digits.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods with commas between; FILE.py:CLASS is one, too.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each method, with different seeds.")] = None,
-    splits: Annotated[int | None, typer.Option(help="Draws of train and test samples (5 where they are few).")] = None,
-    tune: Annotated[
-        bool | None, typer.Option("--tune/--no-tune", help="Tune every method on validation samples (the default).")
-    ] = None,
-    rounds: Rounds = None,
-    out: Out = None,
-    data: Annotated[str | None, typer.Option(help="A data set by name (coterie list datasets).")] = None,
-    partition: Annotated[str | None, typer.Option(help="A partition by name (coterie list partitions).")] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
-    model: Annotated[str | None, typer.Option(help="A model by name (coterie list models).")] = None,
-    codec: CodecName = None,
-    changes: Set = None,
-    where: Where = "auto",
-    preallocate: Preallocate = False,
-    as_json: Json = False,
-) -> None:
-    """Compare methods: would cooperation help these clients?"""
-    from coterie.comparison.config import DEFAULT_TABLES, ComparisonConfig
-    from coterie.storage.toml import read_toml
-
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    flags: Flags = {
-        "data": {"name": data},
-        "partition": {"name": partition, "clients": clients},
-        "model": {"name": model},
-        "codec": {"name": codec},
-        "run": {"rounds": rounds},
-        "compare": {"methods": names, "seeds": seeds, "splits": splits, "tune": tune},
-    }
-    tables = (
-        read_toml(experiment)
-        if experiment
-        else DEFAULT_TABLES
-        if data in (None, DEFAULT_TABLES["data"]["name"])
-        else {}
-    )
-    config = ComparisonConfig.from_dict(_changed(tables, flags, changes))
-    run_comparison(config, out or Path("comparison"), where, preallocate, as_json)
 
 
 def resume(
@@ -128,6 +89,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue a run or a comparison that was stopped."""
+    from coterie.cli.comparing import run_comparison
     from coterie.comparison.config import ComparisonConfig
     from coterie.comparison.folder import ComparisonFolder
 
@@ -143,12 +105,12 @@ def resume(
     from coterie.experiment.folder import RunFolder
 
     config = RunFolder(folder).config()
-    console = _console(as_json)
-    device = _device(where, preallocate, console)
+    console = console_for(as_json)
+    device = chosen_device(where, preallocate, console)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.run import resume as resume_run
 
-    with _screen(console, folder) as screen:
+    with screen_for(console, folder) as screen:
         notify = for_one_run(screen.update, config["method"]["name"].rpartition(":")[2], config["run"]["seed"])
         result = resume_run(folder, device=device, progress=notify)
     _show_run(result, folder, console, as_json)
@@ -166,33 +128,13 @@ def report(
     )
 
 
-def run_comparison(config: Any, folder: Path, where: str, preallocate: bool, as_json: bool) -> tuple[Any, Any]:
-    """Run a comparison with progress bars and show its result; returns it, and the console to print more."""
-    console = _console(as_json)
-    device = _device(where, preallocate, console)
-    from coterie.cli.screen import print_leaderboard
-    from coterie.comparison.compare import compare as compare_methods
-
-    with _screen(console, folder, config.seeds * len(config.methods)) as screen:
-        comparison = compare_methods(config, out=folder, device=device, progress=screen.update)
-    path = _report_or_note(comparison, folder / "report.html", console)
-    if as_json:
-        print(json.dumps(comparison.to_dict() | {"report": path}))
-        return comparison, console
-    print_leaderboard(console, comparison.leaderboard())
-    console.print(comparison.verdict(), markup=False)
-    if path is not None:
-        console.print(f"report: {path}", markup=False, soft_wrap=True)
-    return comparison, console
-
-
 def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
     from coterie.cli.screen import print_leaderboard
     from coterie.comparison.comparison import Comparison
     from coterie.experiment.cluster_path import has_path, path_words
 
     comparison = Comparison.read([folder])
-    path = _report_or_note(comparison, folder / "report.html", console)
+    path = report_or_note(comparison, folder / "report.html", console)
     if as_json:
         scores = dict(zip(result.names, result.final["test_score"].tolist(), strict=True))
         print(json.dumps(result.summary() | {"scores": scores, "folder": str(folder), "report": path}))
@@ -205,7 +147,7 @@ def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
         console.print(f"report: {path}", markup=False, soft_wrap=True)
 
 
-def _changed(tables: Mapping[str, Any], flags: Flags, changes: list[str] | None) -> dict[str, Any]:
+def changed(tables: Mapping[str, Any], flags: Flags, changes: list[str] | None) -> dict[str, Any]:
     """Return the tables of a file, changed by the flags that were given and then by `--set`."""
     from coterie.storage.toml import parse_override
 
@@ -253,13 +195,14 @@ def _for_one_run(tables: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _console(as_json: bool) -> Any:
+def console_for(as_json: bool) -> Any:
+    """Return where to print for people: standard output, or standard error where that is for JSON."""
     from rich.console import Console
 
     return Console(stderr=as_json, highlight=False)
 
 
-def _device(where: str, preallocate: bool, console: Any) -> Any:
+def chosen_device(where: str, preallocate: bool, console: Any) -> Any:
     """Choose the device before anything else uses JAX, and print it: the first line of every run."""
     from coterie.experiment.device import choose_device
 
@@ -269,7 +212,7 @@ def _device(where: str, preallocate: bool, console: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
+def screen_for(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
     """Show progress; on Ctrl-C print the command that continues."""
     from coterie.experiment.screen import Screen
 
@@ -282,7 +225,7 @@ def _screen(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
         raise typer.Exit(130) from None
 
 
-def _report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
+def report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
     """Write the report; if Plotly is missing, print how to install it."""
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no report.html, which needs plotly: pip install 'coterie[report]'", markup=False)

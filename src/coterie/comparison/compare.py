@@ -18,6 +18,7 @@ from coterie.comparison.plan import Asked, Plan
 from coterie.comparison.splits import same_programs
 from coterie.comparison.tuning import choose, with_settings
 from coterie.data.clients import Federation
+from coterie.data.tables.intake import describe
 from coterie.errors import CoterieError, Diverged, StorageError
 from coterie.experiment.config import Experiment
 from coterie.experiment.folder import RunFolder, about_clients
@@ -95,9 +96,12 @@ def compare(
             runner.run()
     results = runner.results
     path = None if folder is None else folder.path
+    clients = about_clients(plan.federations[0])
+    if plan.federations[0].preparation is not None:
+        clients["intake"] = plan.federations[0].preparation.intake().to_dict()  # for the report
     return Comparison(
         results,
-        about_clients(plan.federations[0]),
+        clients,
         baseline_of(results),
         plan.command,
         path,
@@ -129,6 +133,9 @@ class Runner:
 
     def run(self) -> None:
         """Run every method with every seed; raise the first error if none has a result."""
+        if self.progress is not None:
+            about = {"intake": describe(self.plan.federations[0])}
+            self.progress("", 0, "plan", 0, len(self.plan.runs) * len(self.plan.variants), about)
         self._recall_failures()
         for number in self.plan.runs:
             for label in self.plan.variants:

@@ -28,7 +28,7 @@ from coterie.learning.score import Score
 __all__ = ["ClientGain", "Interval", "Outcome", "Paired", "Setting", "Verdict", "client_gains", "interval_of", "judge"]
 
 Outcome = Literal["helps", "hurts", "cannot-tell", "nobody-beats-guessing"]
-RISK = 0.05  # that an interval, or any of those that are corrected for a choice, misses the truth
+RISK = 0.035  # of a "95 %" interval: less than 0.05, so that no simulated case goes beyond 5 % (see the page)
 FEW = 3  # fewer clients (or known groups) say too little about others like them
 POWER = 1 + 0.8416 / 1.96  # how much wider than half the interval a gain must be to be seen in 80 of 100 comparisons
 MOST_ROWS = 10_000_000  # more test rows than that is "not with test rows"
@@ -128,14 +128,14 @@ def judge(gains: Mapping[str, Paired], setting: Setting, over_guess: Mapping[str
     estimates = {method: _estimate(paired, setting) for method, paired in gains.items()}
     intervals = {method: _interval(known, RISK / len(gains)) for method, known in estimates.items()}
     best, outcome = _choose(intervals)
-    units = estimates[best].client_freedom + 1
+    units = len(setting.names) if setting.groups is None else len(set(setting.groups))
     rows_needed = None
     if units < FEW:
         outcome = "cannot-tell"
     elif outcome == "cannot-tell":
         rows_needed = _rows_needed(estimates[best], RISK / len(gains), setting)
     clients = client_gains(gains[best], setting)
-    said = wording.Said(setting, best, intervals[best], clients, len(gains), rows_needed, int(units), FEW)
+    said = wording.Said(setting, best, intervals[best], clients, len(gains), rows_needed, units, FEW)
     same = not any(np.any(paired.gains) for paired in gains.values())
     sentence = wording.no_difference(setting.score) if same else wording.sentence(outcome, said)
     return Verdict(outcome, sentence, best, intervals[best], intervals, clients, rows_needed, notes)

@@ -68,9 +68,9 @@ def federation(
             raise CoterieError(f"groups has none for client {name!r}; give every client one")
     division = Natural(validation=validation, test=test_fraction, at_least=1)
     if any(is_frame(pair) or _has_frame(pair) for pair in pairs):
-        tests = {} if test is None else dict(_matching(test, names))
+        given = {} if test is None else dict(_matching(test, names))
         settings = {"target": target, "kind": kind or "auto", **table}
-        samples = _of_frames(dict(zip(names, pairs, strict=True)), tests, groups, settings)
+        samples = _of_frames(dict(zip(names, pairs, strict=True)), given, groups, settings)
         return divide(division, samples, None, seed)
     if target is not None or table:
         key = "target" if target is not None else next(iter(table))
@@ -158,10 +158,11 @@ def pool(
     targets, test_targets = np.asarray(y), None if test is None else np.asarray(test[1])
     kind = kind or ("regression" if targets.dtype.kind == "f" else "classification")
     everything = targets if test_targets is None else _concatenate([targets, test_targets])
+    names: tuple[str, ...] = ()
     if kind == "next-character":
         arrays = [np.asarray(a).astype(np.int32) for a in ([x] if test is None else [x, test[0]])]
         everything = everything.astype(np.int32)
-        classes, names = 1 + max(int(a.max(initial=0)) for a in [*arrays, everything]), ()
+        classes = 1 + max(int(a.max(initial=0)) for a in [*arrays, everything])
     else:
         arrays = [inputs(a, "inputs") for a in ([x] if test is None else [x, test[0]])]
         everything, classes, names = _targets(everything, kind)

@@ -32,6 +32,9 @@ from coterie.peers.tables import make_tables
 __all__ = ["Engine", "Rounds", "StackedTraining", "Training"]
 
 
+PLACES = ("listeners", "listening", "seat", "chance", "schedule")  # the tables over places for listeners
+
+
 class Rounds(NamedTuple):
     """What a block of rounds returns, on the host: `loss [R, K]`, the traffic `[R, K, ...]`, the last weights, and
     the method's own counts so far."""
@@ -71,7 +74,6 @@ class Engine:
         self.task, self.device = task, device
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
-        self.target_std = federation.target_std  # scores are in the target's own unit
         self.clients: Clients = self.place(federation.arrays())
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
@@ -143,12 +145,15 @@ class Training:
         self.peers = peers or Simulation(engine.plan)
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
+        self._width = graph.listeners[0].shape[1]
         self._use(graph, weights)
         self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
 
     def _use(self, graph: Graph, weights: np.ndarray) -> None:
         self.graph = graph
         tables = make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type)
+        if self.codec is None and isinstance(self.peers, Simulation):  # elsewhere an empty place is a place for bytes
+            tables = widened(tables, self._width)
         self.peers.use_tables(tables)
         self._tables = self.engine.put(tables)
 
@@ -161,7 +166,7 @@ class Training:
             return state, peers.traffic()
 
         self.peers.start_round(0)
-        state, traffic = self._call(program, "init", self._init_key, arrivals)
+        state, traffic = self.call(program, "init", self._init_key, arrivals)
         zero = np.zeros((1, self.engine.size))
         state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
         return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
@@ -193,7 +198,7 @@ class Training:
             return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
         extra = (self._round_key, state, jnp.int32(first), arrivals, self.codec)
-        state, (info, traffic) = self._call(program, ("advance", rounds), *extra, donate=4)
+        state, (info, traffic) = self.call(program, ("advance", rounds), *extra, donate=4)
         weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
         counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
         return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
@@ -232,6 +237,15 @@ class Training:
         inputs = (self.method, self._tables, self.engine.clients, self._round_key, state, self.codec)
         return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(trial, *inputs))
 
+    def price(self, state: Any) -> Traffic:
+        """Return what a round sends, without its training: the compiler drops what the traffic does not need."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Traffic:
+            return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
+
+        self.peers.start_round(1)
+        return on_host(self.call(program, "price", self._round_key, state, self.codec))
+
     def inner(self, state: Any) -> Any:
         """Return the method's own part of a state."""
         return state if self.codec is None else state.method
@@ -255,7 +269,7 @@ class Training:
             kept, _ = peers.share(method.keep(state, tables.present, peers.clients), certain=True)
             return kept, peers.traffic()
 
-        kept, traffic = self._call(program, ("keep", number), self.inner(state))
+        kept, traffic = self.call(program, ("keep", number), self.inner(state))
         graph, slots = self.graph.keep(np.asarray(kept))
         rows = slots if self._ids is None else slots[self._ids]
         narrow = self.method.narrow(self.inner(state), slot_taker(rows))
@@ -274,10 +288,9 @@ class Training:
                 metrics["untuned"] = evaluate(self.task, peers, before, clients)["test"]
             return metrics
 
-        by_split = self._call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
-        score, std = self.task.score, self.engine.target_std
+        by_split = self.call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
-            f"{split}_{name}": np.asarray(values) if name == "loss" else score.in_unit(np.asarray(values), std)
+            f"{split}_{name}": np.asarray(values)
             for split, metrics in by_split.items()
             for name, values in metrics._asdict().items()
         }
@@ -288,7 +301,7 @@ class Training:
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
-        return self._call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
+        return self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
 
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""
@@ -296,7 +309,8 @@ class Training:
         tuned = method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number))
         return (models, None) if tuned is None else (tuned, models)
 
-    def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
         return self.engine.call(program, key, *always, *arguments, donate=donate)
 
@@ -315,13 +329,26 @@ class StackedTraining(Training):
         self.method = jax.tree.map(lambda *leaves: np.stack(leaves), *methods)
         self.count = len(methods)
 
-    def _call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+        """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         # The arguments of all programs are method, tables, clients, key, state, ...; that of `init` has no state.
         batched = [i == 0 or (i == 4 and name != "init") for i in range(3 + len(arguments))]
         together = jax.vmap(program, in_axes=tuple(0 if each else None for each in batched))
-        return super()._call(together, ("stacked", self.count, name), *arguments, donate=donate)
+        return super().call(together, ("stacked", self.count, name), *arguments, donate=donate)
 
 
 def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
     """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
     return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
+
+
+def widened(tables: Any, places: int) -> Any:
+    """Return tables with empty places for listeners: how many the most popular client has after a stage differs from
+    run to run, and all of them shall use the same program."""
+    more = places - tables.listeners.shape[1]
+    if more <= 0:
+        return tables
+    own = np.broadcast_to(tables.ids[:, None], (len(tables.ids), more))
+    empty = {name: np.zeros((*getattr(tables, name).shape[:-1], more), getattr(tables, name).dtype) for name in PLACES}
+    empty["listeners"] = own.astype(tables.listeners.dtype)
+    return tables._replace(**{k: np.concatenate([getattr(tables, k), new], axis=-1) for k, new in empty.items()})

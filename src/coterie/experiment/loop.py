@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from coterie.data.clients import Federation
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
-from coterie.experiment.engine import Engine, Rounds, Training
+from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, with_stage
+from coterie.experiment.engine import Engine, Training
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.intervals import intervals_of
 from coterie.experiment.job import Job
@@ -23,11 +23,9 @@ from coterie.experiment.scoring import score_models
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
 from coterie.graphs.graph import Graph
-from coterie.graphs.measured import HubTraffic
 from coterie.graphs.quality import graph_quality, true_groups
 from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
-from coterie.peers.base import Traffic
 from coterie.peers.ledger import Ledger
 from coterie.storage.toml import difference, dump_toml
 
@@ -91,7 +89,7 @@ class Loop:
         self.progress("start", 0, settings.rounds, {})
         self.state, opening = self.training.init()
         if not self._restore():
-            opening = _with_cost_of_inputs(_with_cost_of_graph(opening, self.job), self.job.federation)
+            opening = with_cost_of_inputs(with_cost_of_graph(opening, self.job), self.job.federation)
             self._record(0, opening, self.job.graph)
         while not self._ended():
             count = min(every - self.round % every, settings.rounds - self.round)
@@ -105,7 +103,7 @@ class Loop:
             row |= {"train_loss": block.loss[-1]}
             self._judge(self.round, row)
             self.state, announced = self.training.next_stage(self.state, self.round)
-            self._record(self.round, block if announced is None else _with_stage(block, announced), graph, row)
+            self._record(self.round, block if announced is None else with_stage(block, announced), graph, row)
             self._save()
             self.progress("round", self.round, settings.rounds, row)
         return self._finish()
@@ -275,32 +273,3 @@ class Loop:
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result
-
-
-def _with_stage(block: Rounds, announced: Traffic) -> Rounds:
-    """Charge what announces a new stage to the block's last round; it goes through the hub, whatever the slots."""
-    return _with_hub(block, HubTraffic(*(getattr(announced, name)[0] for name in HubTraffic._fields)))
-
-
-def _with_cost_of_graph(opening: Rounds, job: Job) -> Rounds:
-    """Charge what it cost to make the graph, where it was made from the clients' data, to the start."""
-    return opening if job.measured_graph is None else _with_hub(opening, job.measured_graph.sent)
-
-
-def _with_cost_of_inputs(opening: Rounds, federation: Federation) -> Rounds:
-    """Charge the statistics that clients share to prepare the inputs of a table to the start."""
-    if federation.preparation is None:
-        return opening
-    sent = federation.preparation.sent_bytes
-    up, down = np.array([sent[name] for name in federation.names]).T
-    once = np.ones_like(up)
-    return _with_hub(opening, HubTraffic(once, up, once, down))
-
-
-def _with_hub(block: Rounds, sent: HubTraffic) -> Rounds:
-    """Add what clients sent to the hub and received from it, `[K]` each, to the block's last round."""
-    traffic = dict(block.traffic._asdict())
-    for name, value in sent._asdict().items():
-        traffic[name] = traffic[name].copy()
-        traffic[name][-1] += value
-    return block._replace(traffic=Traffic(**traffic))

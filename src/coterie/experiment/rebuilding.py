@@ -2,20 +2,36 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
-from coterie.experiment.job import make_task
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.job import load_federation, make_task
 from coterie.experiment.parts import ModelSettings, Part, model_part
 from coterie.experiment.prediction import stand_in
 from coterie.learning.task import Task
 from coterie.methods.base import Method
 from coterie.spec import build
 
-__all__ = ["experiment_of", "method_of", "task_of"]
+__all__ = ["experiment_of", "method_of", "task_of", "task_of_run"]
 
 NEEDED = ("augment", "run")  # sections besides model and method that decide what a client learns
+
+
+def task_of_run(config: Mapping[str, Any], folder: Path) -> Task:
+    """Return what each client of a complete run learned; only folders of coterie 0.1 need the data for it."""
+    about = RunFolder(folder).clients()
+    if "sample_shape" in about:
+        return task_of(config, about, folder)
+    if config["data"]["name"] == "in-memory":
+        raise CoterieError(
+            f"{folder} was started with data from Python: call coterie.run with the same data and "
+            f"out={str(folder)!r} to load its models"
+        )
+    experiment = Experiment.from_dict(config)
+    return experiment.method.spec.adapt(make_task(experiment, load_federation(experiment)))
 
 
 def task_of(config: Mapping[str, Any], about: Mapping[str, Any], path: Any, model: Any = None) -> Task:

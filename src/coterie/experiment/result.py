@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.experiment import cooperation
+from coterie.experiment.figures import role_of, summary_of, worst
 from coterie.experiment.folder import RunFolder, model_file
 from coterie.experiment.personal_model import PersonalModel, by_name, read_model
 from coterie.experiment.prediction import Answers, route
@@ -24,8 +25,6 @@ __all__ = ["SHARED_MODEL", "Result", "worst"]
 ALL_MODELS = "all-clients.safetensors"
 SHARED_MODEL = "shared.safetensors"  # what a client gets that took no part, where the method has a model for everybody
 MODEL_FILES = 2000  # clients up to which every model gets a file of its own
-# Roles by method, for folders that were written before summary.json had the role.
-EARLIER_ROLES = {"local": "alone", "local-exact": "alone", "pooled": "pooled", "pooled-exact": "pooled"}
 
 
 @dataclasses.dataclass(repr=False)
@@ -143,22 +142,7 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the leaderboard: mean, standard deviation, worst decile (or client), cost."""
-        score = self.final["test_score"]
-        return {
-            "method": self.config["method"]["name"],
-            "seed": self.config["run"]["seed"],
-            "round": self.best_round,
-            "role": self.role,
-            "metric": self.metric,
-            "higher_is_better": self.higher_is_better,
-            "mean": float(score.mean()),
-            "std": float(score.std()),
-            "worst": worst(score, self.score),
-            "own_head": float(self.final["test_own_score"].mean()),
-            "bytes_per_client": self.ledger.bytes_per_client(),
-            "seconds": self.seconds,
-            "device": self.device,
-        }
+        return summary_of(self)
 
     def index(self, client: str | int) -> int:
         """Return a client's number from its name."""
@@ -230,28 +214,14 @@ class Result:
             return jax.tree.map(lambda a: np.asarray(a[i]), self.variables)  # a lone number stays an array
         if self.folder is None:
             raise CoterieError("this result has no models")
-        self.task = self.task or self._make_task()
+        if self.task is None:
+            from coterie.experiment.rebuilding import task_of_run
+
+            self.task = task_of_run(self.config, self.folder)
         models = self.folder / "models"
         if len(self.names) <= MODEL_FILES:
             return read_model(models / model_file(i, self.names[i]), self.task)
         return read_model(models / ALL_MODELS, self.task, i, len(self.names))
-
-    def _make_task(self) -> Any:
-        """Build the task of a run that was read from its folder; only folders of coterie 0.1 need the data for it."""
-        from coterie.experiment.config import Experiment
-        from coterie.experiment.job import load_federation, make_task
-        from coterie.experiment.rebuilding import task_of
-
-        about = RunFolder(self.folder or "").clients()
-        if "sample_shape" in about:
-            return task_of(self.config, about, self.folder)
-        if self.config["data"]["name"] == "in-memory":
-            raise CoterieError(
-                f"{self.folder} was started with data from Python: call coterie.run with the same data and "
-                f"out={str(self.folder)!r} to load its models"
-            )
-        experiment = Experiment.from_dict(self.config)
-        return experiment.method.spec.adapt(make_task(experiment, load_federation(experiment)))
 
     def weights(self, round: int | None = None) -> np.ndarray:
         """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""
@@ -308,22 +278,10 @@ class Result:
             best_round=summary["round"],
             metric=summary["metric"],
             device=summary["device"],
-            role=_role(summary.get("role") or EARLIER_ROLES.get(config["method"]["name"], "cooperates")),
+            role=role_of(summary, config),
             folder=folder.path,
             task=task,
         )
-
-
-def worst(scores: np.ndarray, score: Score) -> float:
-    """Return the mean over the worst decile of clients, or with fewer than 20 clients the worst client's score."""
-    ordered = np.sort(scores) if score.higher_is_better else np.sort(scores)[::-1]
-    count = len(scores) // 10 if len(scores) >= 20 else 1
-    return float(ordered[:count].mean())
-
-
-def _role(name: str) -> str:
-    """Return a role by the name a run's folder has written down; version 0.1 had another word for "pooled"."""
-    return "pooled" if name == "ceiling" else name
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:

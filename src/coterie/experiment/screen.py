@@ -1,9 +1,7 @@
 """What a person sees during runs: bars in a terminal, plain lines without one, one line that changes in a notebook.
 
-with shown(None, runs=6) as progress:   # None: automatic, True: always, False: never, or a function of one's own
-    ...
-    if progress is not None:
-        progress(label, seed, stage, round, rounds, metrics)
+`shown(progress, runs)` gives the function that runs call: `progress` is None (automatic: in a terminal and in a
+notebook), True, False, or a function of one's own.
 """
 
 import contextlib
@@ -58,6 +56,9 @@ class Screen:
         if stage == "note":
             self.console.print(f"note: {metrics['note']}", markup=False)
             return
+        if stage == "plan":
+            self._plan(rounds, metrics["intake"])
+            return
         if stage == "tune":
             if self._progress is not None:
                 self._draw(label, seed, stage, number, rounds, "tuning")
@@ -72,6 +73,13 @@ class Screen:
             self.console.print(
                 f"{label} seed {seed}: round {number} of {rounds}, {score}", markup=False, soft_wrap=True
             )
+
+    def _plan(self, runs: int, intake: Any) -> None:
+        """Show what went in, and how many runs there will be."""
+        self.runs = runs
+        self.console.print(intake)
+        if self._all is not None and self._progress is not None:
+            self._progress.update(self._all, total=runs)
 
     def _draw(self, label: str, seed: int, stage: str, number: int, rounds: int, score: str) -> None:
         assert self._progress is not None
@@ -101,10 +109,14 @@ class NotebookLine:
 
     def update(self, label: str, seed: int, stage: str, number: int, rounds: int, metrics: dict[str, Any]) -> None:
         """Show one event of a run (the arguments of `Show`)."""
-        from IPython.display import HTML, display
+        from IPython.display import HTML, display  # type: ignore[import-not-found, unused-ignore]
 
         if stage == "note":
             display(HTML(f"<p>note: {escape_html(metrics['note'])}</p>"))
+            return
+        if stage == "plan":
+            self.runs = rounds
+            display(metrics["intake"])
             return
         ended = stage in ("end", "read")
         self.ended += ended

@@ -42,7 +42,7 @@ class Fitting(Training):
                 getattr(sent, f"{link}_bytes")[0] = size
             state = jax.tree.map(lambda a: a.astype(self.task.dtype), fitted.models)
         state = self.engine.place(state)
-        loss = np.asarray(self._call(self._losses, "losses", state))
+        loss = np.asarray(self.call(self._losses, "losses", state))
         return state, Rounds(np.tile(loss, (rounds, 1)), sent, None)
 
     def _losses(self, method: Method, tables: Any, clients: Clients, state: Variables) -> jax.Array:

@@ -169,8 +169,8 @@ def _log_odds(output: Any) -> Any:
     """Return the log-odds of each class: they rank samples as its probability does, but do not saturate."""
     xp = namespace(output)
     if xp is np:
-        before = np.logaddexp.accumulate(output, axis=1)
-        after = np.logaddexp.accumulate(output[:, ::-1], axis=1)[:, ::-1]
+        before: Any = np.logaddexp.accumulate(output, axis=1)
+        after: Any = np.logaddexp.accumulate(output[:, ::-1], axis=1)[:, ::-1]
     else:
         from jax import lax
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.experiment.result import Result
 from coterie.learning.score import Score
+from coterie.pages.answer import gains, partners
 from coterie.pages.path import cluster_paths
 from coterie.pages.weights import client_order, evenly, weight_maps
 from coterie.pages.words import clip, count_text, label_text
@@ -19,7 +20,7 @@ from coterie.pages.words import clip, count_text, label_text
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["content", "per_client", "worst_clients"]
+__all__ = ["band", "content", "drawn", "per_client", "plain", "worst_clients"]
 
 CLIENTS = 500  # clients drawn one by one, for each method
 CLIENTS_IN_ALL = 6000  # clients drawn one by one, for all methods together
@@ -27,52 +28,67 @@ CURVE_POINTS = 400
 PARTITION_CLIENTS = 200
 PARTITION_CLASSES = 200
 BAND = (0.1, 0.9)
+WRITTEN = ("gains", "partners")  # what only the sections use
 
 
 def content(comparison: "Comparison") -> dict[str, Any]:
-    """Return everything `report.js` draws, as plain values ready for JSON."""
-    board = comparison.leaderboard()
+    """Return what the sections write and `report.js` draws; `drawn` is the part that is embedded as JSON."""
+    board = [row for row in comparison.leaderboard() if not row["failed"]]
     clients = comparison.clients
     methods = [row["method"] for row in board]
-    drawn = {name: _sampled(comparison, name, len(methods)) for name in methods}
+    single = {name: _sampled(comparison, name, len(methods)) for name in methods}
     partition = _partition(clients)
-    used = {i for part in drawn.values() for i in part["ids"]} | set(partition["ids"])
-    score = comparison.score
+    used = {i for part in single.values() for i in part["ids"]} | set(partition["ids"])
+    score, learned = comparison.score, partners(comparison)
+    first, found = (None, None) if learned is None else (learned["method"], learned["found"])
+    labels = found.labels if found is not None and len(found.groups) > 1 else None
     drawing = {
         "metric": score.name,
-        "metric_name": score.label,
-        "percent": score.percent,
-        "higher_is_better": score.higher_is_better,
+        **_unit(score),
+        "trained": _unit(next(iter(comparison.results.values()))[0].score),  # of the curves
         "baseline": comparison.baseline,
         "chosen": comparison.best(),
         "methods": [
-            {key: row[key] for key in ("method", "pooled", "mean", "bytes_per_client")} | {"color": i}
-            for i, row in enumerate(board)
+            {key: row[key] for key in ("method", "role", "bytes_per_client")}
+            | {"end": _end(comparison.results[row["method"]])}
+            for row in board
         ],
         "count": len(clients["names"]),
         "clients": {str(i): _about(clients, i) for i in sorted(used)},
         "curves": {name: _curve(comparison.results[name]) for name in methods},
-        "per_client": drawn,
-        "weights": weight_maps({name: comparison.results[name][0] for name in methods}, clients),
-        "quality": {
-            name: _quality(comparison.results[name]) for name in methods if "graph_l1" in _last(comparison, name)
-        },
+        "per_client": single,
+        "weights": weight_maps(
+            {name: comparison.results[name][0] for name in sorted(methods, key=lambda name: name != first)},
+            clients,
+            labels,
+        ),
+        "quality": _qualities(comparison, methods),
         "paths": cluster_paths({name: comparison.results[name][0] for name in methods}, clients),
         "partition": partition,
     }
-    return _plain(drawing)
+    return plain(drawing) | {"gains": gains(board), "partners": learned}
+
+
+def drawn(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what `report.js` draws, as plain values ready for JSON."""
+    return {name: value for name, value in data.items() if name not in WRITTEN}
+
+
+def _unit(score: Score) -> dict[str, Any]:
+    return {"metric_name": score.label, "percent": score.percent, "higher_is_better": score.higher_is_better}
+
+
+def _end(results: Sequence[Result]) -> float:
+    """Return the score of the kept models in the unit of the curves, mean over clients and runs."""
+    return float(np.nanmean([np.nanmean(result.final["test_score"]) for result in results]))
 
 
 def per_client(comparison: "Comparison", method: str) -> dict[str, np.ndarray | None]:
     """Return `score`, `alone` and `gain` of every client, `[K]` each, means over seeds (None without a baseline)."""
     baseline = comparison.baseline
     gain = None if baseline in (None, method) else comparison.gains(method)
-    alone = None if gain is None or baseline is None else _over_seeds(comparison.scores(baseline))
-    return {
-        "score": _over_seeds(comparison.scores(method)),
-        "alone": alone,
-        "gain": None if gain is None else _over_seeds(gain),
-    }
+    alone = None if gain is None or baseline is None else comparison.scores(baseline)
+    return {"score": comparison.scores(method), "alone": alone, "gain": gain}
 
 
 def worst_clients(comparison: "Comparison", method: str, most: int = 10) -> list[dict[str, Any]]:
@@ -84,12 +100,6 @@ def worst_clients(comparison: "Comparison", method: str, most: int = 10) -> list
         | _about(comparison.clients, int(i))
         for i in order
     ]
-
-
-def _over_seeds(values: Any) -> np.ndarray:
-    """Return one number per client: `[seeds, K]` becomes `[K]`."""
-    array = np.asarray(values, float)
-    return array.mean(0) if array.ndim == 2 else array
 
 
 def _worst_first(values: Any, score: Score) -> np.ndarray:
@@ -106,11 +116,20 @@ def _sampled(comparison: "Comparison", method: str, methods: int) -> dict[str, A
     gain = values["gain"]
     if gain is not None:
         shown["gaining"], shown["losing"] = int((gain > 0).sum()), int((gain < 0).sum())
-        shown["median_gain"] = float(np.median(gain))
+        shown["median_gain"] = float(np.nanmedian(gain))
+        shown["reach"] = _reach(comparison, method, ids)
     note = ""
     if len(ids) < len(order):
         note = f"{count_text(len(ids))} of {count_text(len(order))} clients are drawn, evenly spaced in order of score."
     return shown | {"ids": ids.tolist(), "note": note}
+
+
+def _reach(comparison: "Comparison", method: str, ids: np.ndarray) -> list[float | None] | None:
+    """Return how far each drawn client's gain may be off (half its 95 % interval); None where it is not known."""
+    if len(comparison.clients["names"]) > CLIENTS:
+        return None
+    known = {c.client: None if c.high is None else c.high - c.gain for c in comparison.client_gains(method)}
+    return [known.get(comparison.clients["names"][i]) for i in ids]
 
 
 def _curve(results: Sequence[Result]) -> dict[str, Any]:
@@ -123,7 +142,7 @@ def _curve(results: Sequence[Result]) -> dict[str, Any]:
         rows = [max((r for r in result.rows if r["round"] <= number), key=_round, default=None) for result in results]
         reached = [row for row in rows if row is not None]
         for name in ("score", "loss"):
-            curve[name].append(_band(np.concatenate([np.asarray(row[f"test_{name}"], float) for row in reached])))
+            curve[name].append(band(np.concatenate([np.asarray(row[f"test_{name}"], float) for row in reached])))
         sent = [np.mean(row["bytes_sent"]) + np.mean(row["bytes_received"]) for row in reached if "bytes_sent" in row]
         curve["bytes"].append(float(np.mean(sent)) if sent else None)
     for name in ("score", "loss"):
@@ -132,8 +151,12 @@ def _curve(results: Sequence[Result]) -> dict[str, Any]:
     return curve
 
 
-def _last(comparison: "Comparison", name: str) -> dict[str, Any]:
-    return comparison.results[name][0].rows[-1]
+def _qualities(comparison: "Comparison", methods: Sequence[str]) -> dict[str, Any]:
+    """Return how good the learned graphs are; empty where no groups are known, so that nothing is right or wrong."""
+    if comparison.clients.get("groups") is None:
+        return {}
+    last = {name: comparison.results[name][0].rows[-1] for name in methods}
+    return {name: _quality(comparison.results[name]) for name in methods if "graph_l1" in last[name]}
 
 
 def _quality(results: Sequence[Result]) -> dict[str, Any]:
@@ -151,7 +174,8 @@ def _round(row: dict[str, Any]) -> int:
     return row["round"]
 
 
-def _band(values: np.ndarray) -> tuple[float, float, float]:
+def band(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean over clients, and between which values the middle 80 % of them lie."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return math.nan, math.nan, math.nan
@@ -177,7 +201,8 @@ def _partition(clients: dict[str, Any]) -> dict[str, Any]:
         if len(classes) > PARTITION_CLASSES:
             classes = np.sort(np.argsort(-labels.sum(0), kind="stable")[:PARTITION_CLASSES])
             notes.append(f"The {PARTITION_CLASSES} most frequent of {count_text(labels.shape[1])} classes are drawn.")
-        table |= {"classes": classes, "counts": labels[np.ix_(ids, classes)].T}
+        names = clients.get("class_names") or range(labels.shape[1])
+        table |= {"classes": [clip(str(names[c])) for c in classes], "counts": labels[np.ix_(ids, classes)].T}
     elif clients["kind"] == "classification":
         notes.append("The labels of so many clients are not recorded; these are their numbers of samples.")
     return table | {"note": " ".join(notes)}
@@ -188,19 +213,19 @@ def _about(clients: dict[str, Any], i: int) -> dict[str, Any]:
     return {
         "name": clip(str(clients["names"][i])),
         "samples": int(clients["sizes"]["train"][i]),
-        "labels": label_text(labels[i]) if labels and len(labels[i]) else "",
+        "labels": label_text(labels[i], clients.get("class_names") or ()) if labels and len(labels[i]) else "",
         "group": None if groups is None else groups[i],
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return plain JSON values: six significant digits draw any plot, and JSON knows no NaN."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float | np.floating):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return int(value) if isinstance(value, np.integer) else value

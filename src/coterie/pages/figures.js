@@ -5,14 +5,14 @@
 const LOOKS = {
   light: {
     back: "#ffffff", ink: "#1a1d21", soft: "#5b636e", line: "#dfe3e8", zero: "#9aa3ae", hover: "#ffffff",
-    gain: "#0072B2", loss: "#D55E00", alone: "#6d7580", pooled: "#1a1d21",
+    gain: "#0072B2", loss: "#D55E00", alone: "#6d7580",
     // Okabe and Ito's palette, told apart by colour-blind readers; its yellow is darkened to show on white.
     methods: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9C8A00"],
     heat: [[0, "#f2f4f7"], [0.3, "#bfd9ec"], [0.65, "#5fa5d3"], [1, "#005a8f"]],
   },
   dark: {
     back: "#14171b", ink: "#e9ecf0", soft: "#a3adb9", line: "#323942", zero: "#6b7684", hover: "#252b33",
-    gain: "#4fa8e0", loss: "#f08036", alone: "#98a3b0", pooled: "#e9ecf0",
+    gain: "#4fa8e0", loss: "#f08036", alone: "#98a3b0",
     methods: ["#4fa8e0", "#f08036", "#26c496", "#e19bc2", "#f0b429", "#9ad4f5", "#F0E442"],
     heat: [[0, "#1d222a"], [0.3, "#18466a"], [0.65, "#2f86c4"], [1, "#9ad4f5"]],
   },
@@ -35,12 +35,14 @@ function translucent(color, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-// Training alone is grey and one model on all data is drawn in ink, so that colours are left for what can be chosen.
+// Training alone and a guess are grey and one model on all data is drawn in ink, so that colours are left for what can be chosen.
 function styleOf(data, look, name) {
   if (name === data.baseline) return { color: look.alone, dash: "dot", symbol: "circle-open" };
   const method = data.methods.find((m) => m.method === name);
-  if (method.pooled) return { color: look.pooled, dash: "dash", symbol: "diamond-open" };
-  const colored = data.methods.filter((m) => m.method !== data.baseline && !m.pooled).map((m) => m.method).sort();
+  if (method.role === "pooled") return { color: look.ink, dash: "dash", symbol: "diamond-open" };
+  if (method.role === "guess") return { color: look.zero, dash: "dot", symbol: "x" };
+  const others = ["pooled", "guess"];
+  const colored = data.methods.filter((m) => m.method !== data.baseline && !others.includes(m.role)).map((m) => m.method).sort();
   const i = colored.indexOf(name), n = look.methods.length;
   return { color: look.methods[i % n], dash: DASHES[Math.floor(i / n) % DASHES.length], symbol: SYMBOLS[i % n] };
 }
@@ -124,7 +126,7 @@ function clientFigure(data, look, name, byGain) {
   const about = places.map((i) => {
     const client = data.clients[part.ids[i]];
     let text = `<b>${short(client.name, 60)}</b><br>${data.metric_name} ${scoreText(data, part.score[i])}`;
-    if (part.gain) text += `<br>training alone ${scoreText(data, part.alone[i])}<br>gain ${gainText(data, part.gain[i])}`;
+    if (part.gain) text += `<br>training alone ${scoreText(data, part.alone[i])}<br>gain ${gainText(data, part.gain[i])}${part.reach && part.reach[i] ? ` ± ${gainText(data, part.reach[i]).replace("+", "")}` : ""}`;
     text += `<br>${client.samples.toLocaleString("en")} training samples`;
     if (client.group !== null) text += `<br>group ${safe(client.group)}`;
     return text + (client.labels ? `<br>labels ${safe(client.labels)}` : "");
@@ -149,6 +151,7 @@ function clientFigure(data, look, name, byGain) {
       x, y: gain.map((v) => v * scale), type: "bar", yaxis: "y2", text: about, textposition: "none", showlegend: false,
       hovertemplate: "%{text}<extra></extra>",
       marker: { color: gain.map((v) => (v < 0 ? look.loss : look.gain)), line: { width: 0 } },
+      error_y: part.reach && count <= 60 ? { type: "data", array: take(part.reach).map((v) => (v || 0) * scale), color: look.soft, thickness: 1, width: 2 } : undefined,
     });
   }
   const room = look.narrow ? 14 : 60;
@@ -164,69 +167,6 @@ function clientFigure(data, look, name, byGain) {
     yaxis2: axis(look, {
       title: data.percent ? "gain, points" : "gain", domain: [0, 0.38], zeroline: true, zerolinecolor: look.zero, zerolinewidth: 1.5, nticks: 6,
     }),
-  })];
-}
-
-// Weights come as 16-bit steps between the lowest and the highest, row by row.
-function unpack(map, at) {
-  const bytes = atob(map.tables[at]), n = map.labels.length, rows = [];
-  for (let i = 0; i < n; i++) {
-    const row = [];
-    for (let j = 0; j < n; j++) {
-      const place = 2 * (i * n + j);
-      const step = bytes.charCodeAt(place) + 256 * bytes.charCodeAt(place + 1);
-      row.push(map.single && i === j ? null : map.low + ((map.high - map.low) * step) / 65535);
-    }
-    rows.push(row);
-  }
-  return rows;
-}
-
-function weightsFigure(data, look, map, at) {
-  const n = map.labels.length, wide = look.width > 560, side = Math.min(look.width, 720);
-  const ticks = n <= (wide ? 40 : 16)
-    ? { tickvals: map.labels.map((_, i) => i), ticktext: map.labels.map((name) => short(name, wide ? 18 : 9)) }
-    : { showticklabels: false, ticks: "" };
-  const text = unpack(map, at).map((row, i) => row.map((v, j) =>
-    v === null ? `<b>${short(map.labels[i], 40)}</b><br>keeps ${map.own[at][i].toFixed(3)} for its own model`
-      : `<b>${short(map.labels[i], 40)}</b> gives ${v.toPrecision(3)}<br>to ${short(map.labels[j], 40)}`));
-  const line = (more) => ({ type: "line", line: { color: look.zero, width: 1 }, ...more });
-  const borders = map.borders.flatMap((b) => [
-    line({ x0: b, x1: b, y0: -0.5, y1: n - 0.5 }), line({ y0: b, y1: b, x0: -0.5, x1: n - 0.5 }),
-  ]);
-  const traces = [{
-    type: "heatmap", z: unpack(map, at), zmin: map.low, zmax: map.high, colorscale: look.heat, text, hoverongaps: true,
-    hovertemplate: "%{text}<extra></extra>", xgap: n <= 60 ? 1 : 0, ygap: n <= 60 ? 1 : 0,
-    colorbar: wide
-      ? { thickness: 12, outlinewidth: 0, tickfont: { color: look.soft }, title: { text: "weight", font: { color: look.soft } } }
-      : { orientation: "h", thickness: 10, outlinewidth: 0, tickfont: { color: look.soft }, y: 1.01, yanchor: "bottom", nticks: 4 },
-  }];
-  const what = map.single ? "client" : "group";
-  return [traces, layout(look, {
-    height: wide ? side : side + 72, width: wide ? Math.min(look.width, side + 90) : side, shapes: borders, dragmode: false, hovermode: "closest",
-    margin: wide ? { l: 60, r: 12, t: 12, b: 60 } : { l: 34, r: 6, t: 56, b: 56 },
-    xaxis: axis(look, { title: `${what} listened to`, showgrid: false, tickangle: -60, range: [-0.5, n - 0.5], ...(wide ? { constrain: "domain" } : {}), ...ticks }),
-    yaxis: axis(look, {
-      title: `listening ${what}`, showgrid: false, range: [n - 0.5, -0.5], ...(wide ? { scaleanchor: "x", constrain: "domain" } : {}), ...ticks,
-    }),
-  })];
-}
-
-function qualityFigure(data, look) {
-  const traces = [];
-  for (const [name, found] of Object.entries(data.quality)) {
-    const style = styleOf(data, look, name);
-    for (const [what, label, dash] of [["graph_auroc", "AUROC", "solid"], ["graph_ari", "Rand index", "dot"]]) {
-      traces.push({
-        x: found.rounds, y: found[what], name: `${short(name, 28)}, ${label}`, mode: "lines+markers",
-        line: { color: style.color, width: 2, dash }, marker: { size: 5, color: style.color, symbol: style.symbol },
-        hovertemplate: "%{y:.3f}",
-      });
-    }
-  }
-  return [traces, layout(look, {
-    height: 340, hovermode: "x unified", showlegend: true, legend: { orientation: "h", y: 1.15, font: { size: 12, color: look.ink } },
-    xaxis: axis(look, { title: "round", rangemode: "tozero", showgrid: false }), yaxis: axis(look, { range: [-0.1, 1.05] }),
   })];
 }
 
@@ -247,22 +187,22 @@ function bytesFigure(data, look) {
   for (const m of sends) {
     const style = styleOf(data, look, m.method);
     traces.push({
-      x: [m.bytes_per_client], y: [m.mean * scale], mode: "markers",
+      x: [m.bytes_per_client], y: [m.end * scale], mode: "markers",
       marker: { size: 13, color: style.color, symbol: style.symbol, line: { color: look.back, width: 1.5 } },
-      text: [`<b>${short(m.method, 28)}</b><br>${bytesText(m.bytes_per_client)} per client, ${scoreText(data, m.mean)}`],
+      text: [`<b>${short(m.method, 28)}</b><br>${bytesText(m.bytes_per_client)} per client, ${scoreText(data, m.end)}`],
       hovertemplate: "%{text}<extra></extra>",
     });
   }
   const lines = silent.map((m) => {
     const style = styleOf(data, look, m.method);
-    return { type: "line", xref: "paper", x0: 0, x1: 1, y0: m.mean * scale, y1: m.mean * scale, line: { color: style.color, width: 1.5, dash: style.dash } };
+    return { type: "line", xref: "paper", x0: 0, x1: 1, y0: m.end * scale, y1: m.end * scale, line: { color: style.color, width: 1.5, dash: style.dash } };
   });
   const names = silent.map((m) => ({
-    xref: "paper", x: 0, xanchor: "left", y: m.mean * scale, yanchor: "bottom", showarrow: false,
-    text: `${short(m.method, 28)}: 0 bytes, ${scoreText(data, m.mean)}`, font: { size: 12, color: styleOf(data, look, m.method).color },
+    xref: "paper", x: 0, xanchor: "left", y: m.end * scale, yanchor: "bottom", showarrow: false,
+    text: `${short(m.method, 28)}: 0 bytes, ${scoreText(data, m.end)}`, font: { size: 12, color: styleOf(data, look, m.method).color },
   }));
   // The ends are what is compared: where a run began may lie outside.
-  const ends = data.methods.map((m) => m.mean * scale), low = Math.min(...ends), high = Math.max(...ends);
+  const ends = data.methods.map((m) => m.end * scale), low = Math.min(...ends), high = Math.max(...ends);
   const span = Math.max(high - low, 0.04 * Math.max(Math.abs(high), Math.abs(low)), 1e-9), pad = [0.25 * span, 0.8 * span];
   const range = ends.length < 2 ? undefined : data.higher_is_better ? [low - pad[1], high + pad[0]] : [low - pad[0], high + pad[1]];
   const passed = traces.flatMap((trace) => trace.x);
@@ -273,46 +213,5 @@ function bytesFigure(data, look) {
     height: 440, hovermode: "closest", shapes: lines, annotations: names, margin: { l: 52, r: 20, t: 12, b: 48 },
     xaxis: axis(look, { title: "bytes sent and received per client", type: "log", tickvals: ticks, ticktext: ticks.map(bytesText) }),
     yaxis: axis(look, { title: data.metric_name, ticksuffix: data.percent ? " %" : "", nticks: 7, range }),
-  })];
-}
-
-function partitionFigure(data, look) {
-  const part = data.partition, count = part.ids.length, x = part.ids.map((_, i) => i);
-  const clients = part.ids.map((id) => data.clients[id]);
-  const head = clients.map((c) => `<b>${short(c.name, 60)}</b>` + (c.group === null ? "" : `<br>group ${safe(c.group)}`));
-  const labels = count <= (look.narrow ? 14 : 60) ? clients.map((c) => short(c.name, 14)) : [];
-  const ticks = labels.length ? { tickvals: x, ticktext: labels, tickangle: -60 } : { showticklabels: false, ticks: "" };
-  const colors = { train: look.methods[0], validation: look.methods[4], test: look.methods[2] };
-  const bars = Object.keys(part.sizes).map((name) => ({
-    x, y: part.sizes[name], type: "bar", name: { train: "training" }[name] || name, yaxis: "y2", showlegend: true,
-    marker: { color: colors[name], line: { width: 0 } }, textposition: "none",
-    text: head.map((h, i) => `${h}<br>${part.sizes[name][i].toLocaleString("en")} ${name === "train" ? "training" : name} samples`),
-    hovertemplate: "%{text}<extra></extra>",
-  }));
-  const shared = { bargap: count > 100 ? 0 : 0.2, hovermode: "closest", dragmode: false };
-  const xaxis = { title: "clients", showgrid: false, range: [-0.5, count - 0.5], ...ticks };
-  if (part.counts === null) {
-    return [bars, layout(look, {
-      height: 400, barmode: "stack", ...shared, xaxis: axis(look, { ...xaxis, anchor: "y2" }), showlegend: true,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { color: look.ink } },
-      margin: { l: 56, r: 12, t: 40, b: 44 }, yaxis2: axis(look, { title: "samples", rangemode: "tozero" }),
-    })];
-  }
-  const rows = part.classes.length, tall = Math.max(200, Math.min(640, rows * 26)), height = tall + 200;
-  const heat = {
-    type: "heatmap", x, y: part.classes.map((_, i) => i), z: part.counts, zmin: 0, colorscale: look.heat,
-    text: part.counts.map((row, c) => row.map((v, i) => `${head[i]}<br>class ${part.classes[c]}: ${v.toLocaleString("en")} samples`)),
-    hovertemplate: "%{text}<extra></extra>", xgap: count <= 100 ? 1 : 0, ygap: rows <= 60 ? 1 : 0,
-    colorbar: { thickness: 10, outlinewidth: 0, len: tall / height, y: 0, yanchor: "bottom", tickfont: { color: look.soft } },
-  };
-  const split = 1 - 120 / (height - 70);
-  const bar = { ...bars[0], showlegend: false };
-  const step = Math.ceil(rows / 26);
-  const at = part.classes.map((_, i) => i).filter((i) => i % step === 0);
-  return [[heat, bar], layout(look, {
-    height, ...shared,
-    xaxis: axis(look, { ...xaxis, anchor: "y" }),
-    yaxis: axis(look, { title: "class", domain: [0, split - 0.03], range: [rows - 0.5, -0.5], showgrid: false, tickvals: at, ticktext: at.map((i) => String(part.classes[i])) }),
-    yaxis2: axis(look, { title: "samples", domain: [split, 1], rangemode: "tozero", nticks: 4 }),
   })];
 }

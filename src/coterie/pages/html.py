@@ -1,42 +1,153 @@
-"""One HTML file that opens without network: head, styles, sections, the numbers as JSON, plotly.js and the scripts.
+"""HTML is made here and nowhere else: text from data is escaped by `h`, and a page is one file without network.
 
-A content security policy forbids the page to load anything. Callers escape the text they pass.
+`h` makes an element. A child that is `Html` (what `h`, `table` and `figure` return) stays as it is; every other child,
+and every attribute, is text and is escaped. So a name can only become markup if someone writes `Html(name)`.
+A content security policy forbids a page to load anything.
 """
 
+import html
 import importlib.metadata
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["asset", "document", "embedded_json"]
+__all__ = ["Cell", "Html", "Row", "asset", "document", "embedded_json", "figure", "h", "join", "table"]
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+VOID = ("input", "br")
 
 
-def document(title: str, opening: str, sections: Sequence[tuple[str, str, str]], data: Any, scripts: list[str]) -> str:
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+class Cell(NamedTuple):
+    """A cell of a table: what it shows, the number it is sorted by, and its classes."""
+
+    shown: Any
+    value: float | int | None = None
+    kind: str = ""
+
+
+class Row(NamedTuple):
+    """A row of a table: its cells, the first of which is its name; `wide` stands in place of all the others."""
+
+    cells: Sequence[Any]
+    kind: str = ""
+    wide: Any = None
+
+
+def h(tag: str, *children: Any, **attributes: Any) -> Html:
+    """Return an element.
+
+    Args:
+        tag: its name.
+        *children: text, numbers, `Html`, or lists of these; None is left out.
+        **attributes: `class_` and `data_method` are written class and data-method. None and False are left out.
+    """
+    given = ((name.rstrip("_").replace("_", "-"), value) for name, value in attributes.items())
+    written = "".join(
+        f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+        for name, value in given
+        if value is not None and value is not False
+    )
+    return Html(f"<{tag}{written}>" + ("" if tag in VOID else f"{join(*children)}</{tag}>"))
+
+
+def join(*children: Any) -> Html:
+    """Return pieces one after the other: `Html` as it is, everything else escaped."""
+    pieces = []
+    for child in children:
+        if isinstance(child, Html):
+            pieces.append(child)
+        elif isinstance(child, Iterable) and not isinstance(child, str):
+            pieces.append(join(*child))
+        elif child is not None:
+            pieces.append(html.escape(str(child)))
+    return Html("".join(pieces))
+
+
+def table(heads: Sequence[str], rows: Iterable[Row], name: str | None = None, sortable: bool = False) -> Html:
+    """Return a table; on a phone every row becomes a card, in which each cell has its column's head above it.
+
+    Args:
+        heads: the words above the columns; the first column names the rows. "text:" before a head marks a column of
+            words, which is aligned to the left and may be broken.
+        rows: what it shows.
+        name: its id.
+        sortable: whether a click on a head sorts by `Cell.value`.
+    """
+    words = [head.removeprefix("text:") for head in heads]
+    kinds = ["text" if head.startswith("text:") else "" for head in heads]
+    head = [
+        h("th", h("button", word, type="button") if sortable else word, scope="col", class_=kind or None)
+        for word, kind in zip(words, ["text", *kinds[1:]], strict=True)
+    ]
+    body = [_row(row, words, kinds) for row in rows]
+    inside = h("table", h("thead", h("tr", head)), h("tbody", body), id=name, class_="cards")
+    return h("div", inside, class_="scroll", tabindex="0")
+
+
+def _row(row: Row, words: Sequence[str], kinds: Sequence[str]) -> Html:
+    first, *others = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row.cells]
+    name = h("th", first.shown, scope="row", class_=first.kind or None, data_value=first.value)
+    if row.wide is not None:
+        return h("tr", name, h("td", row.wide, colspan=len(words) - 1, class_="text wide"), class_=row.kind or None)
+    cells = [
+        h(
+            "td",
+            cell.shown,
+            class_=f"{kind} {cell.kind}".strip() or None,
+            data_value="" if cell.value is None else cell.value,
+            data_label=word,
+        )
+        for cell, word, kind in zip(others, words[1:], kinds[1:], strict=True)
+    ]
+    return h("tr", name, cells, class_=row.kind or None)
+
+
+def figure(name: str, label: str, caption: str = "") -> Html:
+    """Return the place in which a script draws a plot."""
+    words = h("figcaption", caption[:1].upper() + caption[1:]) if caption else None
+    return h("figure", words, h("div", id=name, class_="plot", role="img", aria_label=label))
+
+
+def document(
+    title: str,
+    opening: str,
+    sections: Sequence[tuple[str, str, str]],
+    data: Any,
+    scripts: list[str],
+    policy: str = POLICY,
+    closing: str = "This file holds all it shows and loads nothing.",
+) -> str:
     """Return the whole file.
 
     Args:
-        title: the title of the window.
+        title: the title of the window, as text.
         opening: the header, as HTML.
-        sections: anchor, title and HTML of each section; one without HTML is left out.
+        sections: anchor, title (text) and HTML of each section; one without HTML is left out.
         data: plain values for the scripts.
         scripts: texts of JavaScript, in order.
+        policy: what the page may load.
+        closing: the last words, as text.
     """
     version = importlib.metadata.version("coterie")
-    shown = [section for section in sections if section[2]]
-    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in shown)
-    body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{text}</section>' for anchor, title, text in shown)
+    shown = [(anchor, words, Html(text)) for anchor, words, text in sections if text]
+    links = join(h("a", words, href=f"#{anchor}") for anchor, words, _ in shown)
+    body = join(h("section", h("h2", words), text, id=anchor) for anchor, words, text in shown)
     code = "\n".join(f"<script>{_inline(script)}</script>" for script in scripts)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="color-scheme" content="light dark">
-<title>{title}</title>
+<title>{html.escape(title)}</title>
 <style>{asset("report.css")}</style>
 </head>
 <body>
@@ -46,7 +157,7 @@ def document(title: str, opening: str, sections: Sequence[tuple[str, str, str]],
 {opening}
 {body}
 </main>
-<footer>Written by coterie {version}. This file holds all it shows and loads nothing.</footer>
+<footer>Written by coterie {version}. {html.escape(closing)}</footer>
 <script type="application/json" id="data">{embedded_json(data)}</script>
 {code}
 </body>

@@ -1,9 +1,9 @@
-"""The report as one HTML file: its sections, in order. Text of users (names, configs, commands) is escaped there."""
+"""The report as one HTML file: its sections, in order. Text from data is escaped by `coterie.pages.html`."""
 
 from typing import TYPE_CHECKING
 
-from coterie.pages import path, sections
-from coterie.pages.content import content
+from coterie.pages import intake, opening, partners, path, repeat, sections, tables
+from coterie.pages.content import content, drawn
 from coterie.pages.html import asset, document
 
 if TYPE_CHECKING:
@@ -12,21 +12,27 @@ if TYPE_CHECKING:
 __all__ = ["SECTIONS", "render"]
 
 SECTIONS = (
-    ("leaderboard", "Leaderboard", sections.leaderboard),
+    ("gains", "Gains", opening.forest),
+    ("partners", "With whom", partners.section),
+    ("intake", "What went in", intake.section),
+    ("leaderboard", "Leaderboard", tables.leaderboard),
+    ("scores", "All scores", tables.scores),
+    ("tuning", "Tuning", tables.tuning),
     ("rounds", "Over rounds", sections.rounds),
     ("clients", "Who gains, who loses", sections.each_client),
     ("worst", "The worst served", sections.worst),
     ("path", "Clusters along the path", path.section),
-    ("weights", "Who listens to whom", sections.weights),
     ("bytes", "What it costs", sections.cost),
     ("partition", "Who has which data", sections.partition),
-    ("repeat", "Repeat it", sections.repeat),
+    ("repeat", "Repeat it", repeat.repeat),
 )
+FIGURES = ("figures.js", "maps.js", "path.js", "page.js")
 
 
 def render(comparison: "Comparison", plotly: str) -> str:
     """Return the whole file; `plotly` is the text of plotly.js."""
     data = content(comparison)
     written = [(anchor, title, write(comparison, data)) for anchor, title, write in SECTIONS]
-    scripts = [plotly, asset("figures.js") + asset("path.js"), asset("report.js")]
-    return document(sections.title(comparison), sections.opening(comparison, data), written, data, scripts)
+    scripts = [plotly, "".join(map(asset, FIGURES)), asset("report.js")]
+    title = f"coterie: {opening.title(comparison)}"
+    return document(title, opening.opening(comparison, data), written, drawn(data), scripts)

@@ -4,13 +4,13 @@ A line is a client. Clients with the same personal part are drawn side by side a
 are ordered by the splits, so they cross only where clients change their cluster.
 """
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coterie.experiment.cluster_path import has_path
 from coterie.experiment.result import Result
+from coterie.pages.html import figure, h, join
 from coterie.pages.weights import evenly
 from coterie.pages.words import clip, count_text
 
@@ -145,12 +145,15 @@ def section(comparison: "Comparison", data: dict[str, Any]) -> str:
     """Return the section with the plot; empty if no run has a path."""
     if not data["paths"]:
         return ""
-    return (
-        "<p>From left to right the tie between neighbours gets weaker. A line is a client. Clients with exactly the "
-        "same personal part form a ribbon, which splits where they no longer have it. The dashed line marks the models "
-        "that the run has kept.</p>"
-        '<div class="controls"><div class="chips" id="choose-path" role="group" aria-label="Method"></div></div>'
-        '<p class="reading" id="path-reading" aria-live="polite"></p>'
-        f'<figure><div id="path-plot" class="plot" role="img" aria-label="{escape("Clusters along the path of lam")}">'
-        '</div></figure><p class="note" id="path-note"></p>'
+    words = (
+        "From left to right the tie between neighbours gets weaker. A line is a client. Clients with exactly the same "
+        "personal part form a ribbon, which splits where they no longer have it. The dashed line marks the models that "
+        "the run has kept."
+    )
+    return join(
+        h("p", words),
+        h("div", h("div", id="choose-path", class_="chips", role="group", aria_label="Method"), class_="controls"),
+        h("p", class_="reading", id="path-reading", aria_live="polite"),
+        figure("path-plot", "Clusters along the path of lam"),
+        h("p", class_="note", id="path-note"),
     )

@@ -1,39 +1,18 @@
-// What the reader does: theme, methods shown, method and round looked at, sorting; each change draws anew.
+// What the reader does: methods shown, method and round looked at, sorting; each change draws anew.
 "use strict";
 
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const byId = (id) => document.getElementById(id);
+  const trained = { ...data, ...data.trained }; // curves are in the unit of the score that was followed in training
   const names = data.methods.map((m) => m.method);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const state = { theme: null, hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0 };
+  const state = { hidden: new Set(), focus: null, bands: true, client: data.chosen, byGain: false, map: 0, at: [], path: 0 };
   state.at = data.weights.map((map) => map.rounds.length - 1);
-  const config = {
-    responsive: false, displaylogo: false, doubleClick: "reset",
-    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-  };
-
-  function theme() {
-    return state.theme || (dark.matches ? "dark" : "light");
-  }
-
-  function look(id) {
-    const width = byId(id).clientWidth;
-    const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
-    return { ...LOOKS[theme()], width, narrow: window.innerWidth < 640, band };
-  }
-
-  function draw(id, figure) {
-    const place = byId(id);
-    if (!place) return;
-    const [traces, layout] = figure(look(id));
-    Plotly.react(place, traces, layout.width ? layout : { ...layout, width: place.clientWidth }, config);
-  }
 
   const drawings = {
     curves() {
       for (const what of ["score", "loss"]) {
-        draw(`${what}-curve`, (l) => curveFigure(data, l, what, state.hidden, state.bands, state.focus));
+        const band = names.length - state.hidden.size > 3 ? 0.09 : 0.16;
+        draw(`${what}-curve`, (l) => curveFigure(trained, { ...l, band }, what, state.hidden, state.bands, state.focus));
       }
     },
     clients() {
@@ -65,47 +44,18 @@
     path() {
       const path = data.paths[state.path];
       if (!path) return;
-      draw("path-plot", (l) => pathFigure(data, l, path));
+      draw("path-plot", (l) => pathFigure(trained, l, path));
       byId("path-reading").textContent = (data.paths.length > 1 ? `${path.method}: ` : "") + path.reading;
       byId("path-note").textContent = `${path.note} Drawn from the run with seed ${path.seed}.`;
     },
     quality() { if (Object.keys(data.quality).length) draw("quality-plot", (l) => qualityFigure(data, l)); },
-    bytes() { draw("bytes-plot", (l) => bytesFigure(data, l)); },
+    bytes() { draw("bytes-plot", (l) => bytesFigure(trained, l)); },
     partition() { draw("partition-plot", (l) => partitionFigure(data, l)); },
   };
 
-  function paint() {
-    document.documentElement.dataset.theme = theme();
-    byId("theme").textContent = theme() === "dark" ? "Light" : "Dark";
-    for (const dot of document.querySelectorAll(".dot")) {
-      if (names.includes(dot.dataset.method)) dot.style.background = styleOf(data, LOOKS[theme()], dot.dataset.method).color;
-    }
+  const { byId, chips, draw, paint } = openPage(() => data, () => names, () => {
     for (const name of Object.keys(drawings)) drawings[name]();
-  }
-
-  // Buttons with the colour of their method; `press` gets the place of the one that was pressed.
-  function chips(id, kind, labels, pressed, press) {
-    const box = byId(id);
-    if (!box) return;
-    box.classList.add(kind);
-    box.hidden = labels.length < 2;
-    const buttons = labels.map((label, i) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      const dot = document.createElement("i");
-      dot.className = "dot";
-      dot.dataset.method = label;
-      button.append(dot, label);
-      button.addEventListener("click", () => { press(i); update(); });
-      box.append(button);
-      return button;
-    });
-    function update() {
-      buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(pressed(i))));
-    }
-    update();
-    return update;
-  }
+  });
 
   chips("legend", "many", names, (i) => !state.hidden.has(names[i]), (i) => {
     if (!state.hidden.delete(names[i])) state.hidden.add(names[i]);
@@ -136,21 +86,13 @@
     byId("round").addEventListener("input", (event) => { state.at[state.map] = Number(event.target.value); drawings.weights(); });
   }
 
-  byId("theme").addEventListener("click", () => {
-    state.theme = theme() === "dark" ? "light" : "dark";
-    try { localStorage.setItem("coterie-theme", state.theme); } catch { /* a browser may forbid storage for files */ }
-    paint();
-  });
-  try { state.theme = { dark: "dark", light: "light" }[localStorage.getItem("coterie-theme")] || null; } catch { /* as above */ }
-  dark.addEventListener("change", paint);
-
-  const board = byId("leaderboard-table");
-  board.querySelectorAll("thead th").forEach((head, column) => {
+  for (const head of document.querySelectorAll("thead th:has(button)")) {
+    const board = head.closest("table"), column = head.cellIndex;
     head.querySelector("button").addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") === "descending";
       board.querySelectorAll("thead th").forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const value = (row) => (row.cells[column].dataset.value === "" ? NaN : Number(row.cells[column].dataset.value));
+      const value = (row) => (row.cells[column] && row.cells[column].dataset.value ? Number(row.cells[column].dataset.value) : NaN);
       const rows = [...board.tBodies[0].rows].sort((a, b) => {
         const [x, y] = [value(a), value(b)];
         if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y); // what is missing stays below
@@ -158,7 +100,7 @@
       });
       board.tBodies[0].append(...rows);
     });
-  });
+  }
 
   byId("copy").addEventListener("click", async () => {
     const text = byId("command");
@@ -170,12 +112,5 @@
     }
   });
 
-  let width = window.innerWidth, waiting = 0;
-  window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return;
-    width = window.innerWidth;
-    clearTimeout(waiting);
-    waiting = setTimeout(paint, 120);
-  });
   paint();
 })();

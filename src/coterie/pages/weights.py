@@ -25,12 +25,14 @@ def evenly(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, most).round().astype(int))
 
 
-def client_order(clients: dict[str, Any]) -> np.ndarray:
-    """Return the order of the clients: by group, then by their main labels, then by number."""
+def client_order(clients: dict[str, Any], found: np.ndarray | None = None) -> np.ndarray:
+    """Return the order of the clients: by group (known, or else found), then by their main labels, then by number."""
     total = len(clients["names"])
     keys: list[np.ndarray] = []  # the most important first
     if clients.get("groups") is not None:
         keys.append(np.asarray(clients["groups"]))
+    elif found is not None:
+        keys.append(found)
     counts = np.asarray(clients.get("label_counts") or [], float)
     if counts.ndim == 2 and counts.shape[1]:
         share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -54,25 +56,28 @@ def group_weights(graph: dict[str, np.ndarray], member: np.ndarray, groups: int)
     return table, own
 
 
-def weight_maps(results: dict[str, Result], clients: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the heat maps of each method that has a cooperation graph."""
+def weight_maps(
+    results: dict[str, Result], clients: dict[str, Any], found: np.ndarray | None = None
+) -> list[dict[str, Any]]:
+    """Return the heat maps of each method that has a cooperation graph; `found` are the groups these weights form."""
     with_graph = {name: result for name, result in results.items() if result.graphs}
     if not with_graph:
         return []
-    axis = _axis(clients)
+    axis = _axis(clients, found)
     cells = len(axis["labels"]) ** 2 * len(with_graph)
     most = max(1, min(ROUNDS, CELLS // cells))
     return [_maps(name, result, axis, most) for name, result in with_graph.items()]
 
 
-def _axis(clients: dict[str, Any]) -> dict[str, Any]:
+def _axis(clients: dict[str, Any], found: np.ndarray | None) -> dict[str, Any]:
     """Return what the rows and columns are: clients in order, or groups of them."""
-    names, order = clients["names"], client_order(clients)
+    names, order = clients["names"], client_order(clients, found)
     total = len(names)
-    known = None if clients.get("groups") is None else np.asarray(clients["groups"])
-    ordered_by = "group, then by label" if known is not None else "their labels"
+    known = found if clients.get("groups") is None else np.asarray(clients["groups"])
+    group = "the groups that were found" if clients.get("groups") is None else "group"
+    ordered_by = f"{group}, then by label" if known is not None else "their labels"
     if not clients.get("label_counts") or not len(clients["label_counts"][0]):
-        ordered_by = "group" if known is not None else "number"
+        ordered_by = group if known is not None else "number"
     if total <= CLIENTS:
         borders = [] if known is None else (np.flatnonzero(known[order][1:] != known[order][:-1]) + 0.5).tolist()
         return {

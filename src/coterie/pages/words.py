@@ -5,7 +5,18 @@ from collections.abc import Sequence
 
 from coterie.learning.score import Score
 
-__all__ = ["bytes_text", "clip", "count_text", "gain_text", "label_text", "score_text", "seconds_text"]
+__all__ = [
+    "bytes_text",
+    "clip",
+    "count_text",
+    "gain_text",
+    "label_text",
+    "listed",
+    "score_text",
+    "seconds_text",
+    "times_text",
+    "together",
+]
 
 NAME_LENGTH = 80
 MISSING = "–"
@@ -50,10 +61,25 @@ def count_text(value: int) -> str:
     return f"{value:,}"
 
 
-def label_text(counts: Sequence[int], most: int = 6) -> str:
+def times_text(value: float) -> str:
+    """Write how many times as much something is."""
+    return f"{value:.0f} ×" if value >= 9.95 else f"{value:.1f} ×" if value >= 0.095 else f"{value:.2g} ×"
+
+
+def together(text: str) -> str:
+    """Keep a number and what follows it in one line: 95 %, 3 ×."""
+    return text.replace(" %", "\u00a0%").replace(" ×", "\u00a0×")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names as a sentence has them: a, b and c."""
+    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), *names[-1:]])
+
+
+def label_text(counts: Sequence[int], names: Sequence[str] = (), most: int = 6) -> str:
     """Write which labels a client has and how many samples of each, the most frequent first."""
     present = sorted(((n, -label) for label, n in enumerate(counts) if n > 0), reverse=True)
-    text = ", ".join(f"{-label} ({n})" for n, label in present[:most])
+    text = ", ".join(f"{clip(str(names[-label])) if names else -label} ({n})" for n, label in present[:most])
     return text + (f" and {len(present) - most} more" if len(present) > most else "")
 
 

@@ -39,6 +39,8 @@ _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
 _MAYBE_DATE = re.compile(r"\d.*[-/.: ]?.*\d|\d+\s?[A-Za-z]{3}")
 ISO = "ISO8601"
 
+Words = Sequence[str] | np.ndarray
+
 
 class Cells(NamedTuple):
     """A column of text: its distinct words and which of them each row has `[N]`."""
@@ -104,12 +106,12 @@ def is_canonical(word: str) -> bool:
     return _WHOLE.fullmatch(word) is not None
 
 
-def is_empty(words: Sequence[str] | np.ndarray, no_value: frozenset[str] = frozenset()) -> np.ndarray:
+def is_empty(words: Words, no_value: frozenset[str] = frozenset()) -> np.ndarray:
     """Say which words mean that there is no value."""
     return np.array([word.strip() in EMPTY or word in no_value for word in words], bool)
 
 
-def read_numbers(words: Sequence[str], decimal: str | None = None, no_value: frozenset[str] = frozenset()) -> Numbers:
+def read_numbers(words: Words, decimal: str | None = None, no_value: frozenset[str] = frozenset()) -> Numbers:
     """Read distinct words as numbers.
 
     Args:
@@ -138,38 +140,37 @@ def read_numbers(words: Sequence[str], decimal: str | None = None, no_value: fro
     return Numbers(values, np.isnan(values) & ~empty, found, ambiguous)
 
 
-def read_dates(words: Sequence[str], wanted: str = "") -> tuple[np.ndarray, str, str]:
+def read_dates(words: Words, wanted: str = "", count: np.ndarray | None = None) -> tuple[np.ndarray, str, str]:
     """Read distinct words as dates: nanosecond times (NaT where there is none), the format, and another that fits, too.
 
-    Without `wanted`, the format that reads most of them is taken, and none if it reads fewer than nine in ten.
+    Without `wanted`, the format that reads most cells is taken, and none if it reads fewer than nine in ten; `count`
+    says how many cells have each word.
     """
     import pandas as pd
 
     series = pd.Series(list(words), dtype=object)
-    nothing = np.full(len(series), np.datetime64("NaT", "ns"))
-    given = ~is_empty(series)
-    if not wanted:
-        sample = series[given].head(100)
-        likely = [word for word in sample if _MAYBE_DATE.search(word) and not _PLAIN.fullmatch(word)]
-        if not len(sample) or len(likely) < 0.9 * len(sample):
-            return nothing, "", ""
-    formats = [wanted] if wanted else [ISO, *(day + time for time in _TIMES for day in _DAYS)]
-    best, name, rival, most = nothing, "", "", 0
-    sample = series[given]
-    for form in formats:
-        head = _parse(sample.head(100), form)
-        if not wanted and np.isnat(head).mean() > 0.1:
+    times = np.full(len(series), np.datetime64("NaT", "ns"))
+    given = np.flatnonzero(~is_empty(series))
+    count = np.ones(len(series)) if count is None else np.asarray(count, float)
+    if wanted:
+        times[given] = _parse(series[given], wanted)
+        return times, wanted, ""
+    head = given[np.argsort(-count[given], kind="stable")[:100]]  # the commonest words decide what is tried on all
+    dateless = [not _MAYBE_DATE.search(word) or _PLAIN.fullmatch(word) is not None for word in series[head]]
+    if not len(head) or count[head][dateless].sum() > 0.1 * count[head].sum():
+        return times, "", ""
+    best, name, rival, most = times[given], "", "", 0.9 * count[given].sum()
+    for form in [ISO, *(day + time for time in _TIMES for day in _DAYS)]:
+        if count[head][np.isnat(_parse(series[head], form))].sum() > 0.1 * count[head].sum():
             continue
-        values = nothing.copy()
-        values[given] = _parse(sample, form)
-        count = int((~np.isnat(values)).sum())
-        if count > most:
-            best, name, rival, most = values, form, "", count
-        elif count == most and not np.array_equal(values[given], best[given], equal_nan=True):
+        values = _parse(series[given], form)
+        read = count[given][~np.isnat(values)].sum()
+        if read > most or (read == most and not name):
+            best, name, rival, most = values, form, "", read
+        elif read == most and not np.array_equal(values, best):
             rival = rival or form
-    if not wanted and most < 0.9 * given.sum():
-        return nothing, "", ""
-    return best, name, rival
+    times[given] = best
+    return times, name, rival
 
 
 def _parse(series: Any, form: str) -> np.ndarray:

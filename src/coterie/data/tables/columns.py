@@ -113,7 +113,8 @@ class Column:
         if plain is not None:
             return Values(numbers=plain[:, None])
         cells = cells_of(series)
-        read = read_numbers(cells.words, self.decimal, no_value)
+        read = read_numbers(cells.words, None, no_value)  # another site's file may have another decimal sign
+        read = read_numbers(cells.words, self.decimal, no_value) if read.ambiguous else read
         stray = np.where(read.stray, cells.words, "")[cells.code] if read.stray.any() else None
         return Values(numbers=read.values[cells.code][:, None], stray=stray)
 
@@ -148,7 +149,7 @@ def judge(name: str, series: Any, options: Options, problems: list[str]) -> tupl
     if not codes and stray <= STRAY * given and np.isfinite(read.values).sum() > (5 if stray else 0):
         column = Column(name, "number", decimal=read.decimal)
         return _number(name, read.values[cells.code], _with_notes(column, cells, read, stray), options, problems)
-    _, form, rival = read_dates(cells.words[~empty])
+    _, form, rival = read_dates(cells.words[~empty], count=count[~empty])
     if form:
         return _date(name, series, form, rival, options, problems)
     return _words(name, cells, count, empty, codes, read.stray, options)
@@ -270,6 +271,7 @@ def _times(series: Any, form: str, no_value: frozenset[str]) -> tuple[np.ndarray
 
 def _part(times: np.ndarray, part: str) -> np.ndarray:
     """Return one number of each time: days since 1970 ("time"), month 1-12, weekday 0-6 (Monday is 0), hour 0-24."""
+    values: np.ndarray
     days = times.astype("datetime64[D]")
     if part == "time":
         values = (times - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D")

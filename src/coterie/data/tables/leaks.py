@@ -34,6 +34,8 @@ def gives_away(values: np.ndarray, y: np.ndarray, kind: str) -> float:
             return 0.0
         tree = DecisionTreeRegressor(max_leaf_nodes=200, random_state=0).fit(column[seen], target[seen])
         return 1.0 - float(np.mean((tree.predict(column[~seen]) - target[~seen]) ** 2) / target[~seen].var())
+    if 4 * len(np.unique(target)) > len(target):
+        return 0.0
     leaves = max(8, 2 * len(np.unique(target)))
     tree = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0).fit(column[seen], target[seen])
     predicted, truth = tree.predict(column[~seen]), target[~seen]

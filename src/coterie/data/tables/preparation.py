@@ -65,7 +65,7 @@ class Preparation:
     warnings: tuple[str, ...] = ()
     source: str = ""
     rows: int = 0
-    clients: tuple[tuple[str, int, int, int], ...] = ()
+    clients: tuple[tuple[Any, ...], ...] = ()
     sent: Mapping[str, Sent] = dataclasses.field(default_factory=dict)
 
     @property

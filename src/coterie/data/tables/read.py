@@ -76,7 +76,10 @@ def read(
 
 
 def of_frame(frame: Any, about: str = "a data frame") -> Raw:
-    """Take a DataFrame as it is."""
+    """Take a DataFrame as it is; an index with a name is a column."""
+    if frame.index.name is not None and frame.index.name not in frame.columns:
+        frame = frame.reset_index()
+    _refuse_twins(frame, about)
     return Raw(frame.rename(columns=str).reset_index(drop=True), None, about, [])
 
 
@@ -227,9 +230,6 @@ def _read_parquet(path: Path) -> Raw:
         raise CoterieError("reading Parquet needs pyarrow: pip install 'coterie[parquet]'") from error
     except (*UNREADABLE, TypeError, AttributeError) as error:
         raise CoterieError(f"{path} is not a readable Parquet table ({_first_line(error)})") from error
-    if frame.index.name is not None and frame.index.name not in frame.columns:
-        frame = frame.reset_index()
-    _refuse_twins(frame, str(path))
     return of_frame(frame, path.name)
 
 

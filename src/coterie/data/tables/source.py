@@ -100,7 +100,8 @@ def _marked(train: Any, test: Any) -> Any:
 
 def samples_of(raw: Raw, settings: Table) -> Samples:
     """Describe a table; everything that is wrong with it is said at once."""
-    frame, problems = raw.frame, []
+    frame = raw.frame
+    problems: list[str] = []
     _check_roles(raw, settings)
     roles = [name for name in (settings.target, settings.client, settings.split, settings.group) if name is not None]
     options = Options(settings.decimal, frozenset(settings.na), settings.keep, settings.drop)

@@ -20,7 +20,7 @@ def init_toml(path: str | Sequence[str], target: str, client: str | None = None,
         client: the column with the client of each row; without it, a site's file is the client.
         **settings: other settings of the table, as in the `[data]` section.
     """
-    table = Table(path=path, target=target, client=client, **settings)
+    table = Table(path=path if isinstance(path, str) else tuple(path), target=target, client=client, **settings)
     samples = table.load()
     chosen = {"path": table.path, "target": target} | ({} if client is None else {"client": client}) | settings
     lines = ["# An experiment of coterie. Look at it with `coterie check experiment.toml`, start it with", "#"]

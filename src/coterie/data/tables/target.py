@@ -41,7 +41,9 @@ class Target:
             if plain is not None:
                 return plain
             cells = cells_of(series)
-            return read_numbers(cells.words, self.decimal, no_value).values[cells.code]
+            read = read_numbers(cells.words, None, no_value)
+            read = read_numbers(cells.words, self.decimal, no_value) if read.ambiguous else read
+            return read.values[cells.code]
         cells = cells_of(series)
         number = {name: i for i, name in enumerate(self.class_names)}
         codes = [number.get(word, number.get(_whole(word), -2)) for word in cells.words]

@@ -2,8 +2,12 @@
 
 Li, Zhou, Tian, Tao 2024, *Structured Cooperative Learning with Graphical Model Priors*, Algorithm 1 and Appendix C.1.
 One round: train alone; each neighbour computes the loss of my model on its data (cross-losses); infer the weights from
-these and from a prior over graphs (the E-step, which differs between the methods); move along the weighted
-pseudo-gradients (the M-step). After some rounds all but the strongest edges are dropped for the rest of the run.
+these and from a prior over graphs (the E-step, which differs between the methods); mix the trained models by the
+weights (the M-step). After some rounds all but the strongest edges are dropped for the rest of the run.
+
+The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a client's own point. It never brings the
+points together, so on a sparse directed graph the members of a group drift apart and their moves stop helping. Mixing
+the models, as the prior's pull in (11) to (14) asks for, contracts; the rows must then be sharper (`temperature`).
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
@@ -12,6 +16,7 @@ instead. docs/reference/papers.md lists all corrections.
 """
 
 import abc
+import math
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -27,7 +32,7 @@ from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["BlockScool", "Evidence", "Scool", "State", "move", "share_losses"]
+__all__ = ["BlockScool", "Evidence", "Scool", "State", "mix", "move", "share_losses"]
 
 
 class State(NamedTuple):
@@ -80,8 +85,10 @@ class Scool(LocalSGD, Method):
         "competes",
         "weight of the client's own data: by their likelihood like the neighbours', or apart with weight 1",
     )
-    m_step: Literal["first-order", "exact"] = param(
-        "first-order", "use the neighbours' pseudo-gradients, or ask each for its gradient at my model (eq. 20)"
+    m_step: Literal["mix", "first-order", "exact"] = param(
+        "first-order",
+        "mix the trained models; or add the neighbours' moves to my model (the paper's program, and always where "
+        "faithful); or ask each for its gradient at my model (eq. 20)",
     )
     exact_steps: int = param(5, "steps of the exact M-step per round", at_least=1)
     faithful: bool = param(
@@ -137,7 +144,10 @@ class Scool(LocalSGD, Method):
             shared = self._exact(task, before, weights, samples, peers)
         else:
             slots, own = self._scaled(peers, weights, own_weight)
-            shared = move(peers, before, tree.minus(before, after), slots, own)
+            if self.m_step == "mix" and not self.faithful:
+                shared = mix(peers, after, slots, own)
+            else:
+                shared = move(peers, before, tree.minus(before, after), slots, own)
         shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         state = State(variables, trained.optimiser, weights, own_weight, prior)
@@ -193,7 +203,8 @@ class Scool(LocalSGD, Method):
 
     def keep(self, state: State, present: jax.Array, clients: int) -> jax.Array:
         """Keep each client's ceil(fraction K) heaviest slots, at least one; the client itself does not count."""
-        count = min(max(1, -int(-self.fraction * clients // 1)), present.shape[1])
+        most = math.ceil(round(self.fraction * clients, 9))  # rounded: 0.07 * 100 is 7.000000000000001
+        count = min(max(1, most), present.shape[1])
         score = jnp.where(present, state.weights, -1.0)
         rank = jnp.argsort(jnp.argsort(-score, axis=1, stable=True), axis=1, stable=True)
         return (rank < count) & present
@@ -252,6 +263,12 @@ def move(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Arra
     if coupling is None:
         return moved
     return tree.plus(moved, tree.minus(blend(peers, before, coupling), before))
+
+
+def mix(peers: Peers, after: Any, slots: jax.Array, own: jax.Array) -> Any:
+    """Mix the trained models: theta_i <- wt_ii theta_i' + sum_j wt_ij theta_j'; a lost model's weight goes to mine."""
+    mixed, _ = peers.mix(after, slots)
+    return tree.plus(peers.seal(tree.times(own, after)), mixed)
 
 
 def _loss(task: Task, shared: Any, samples: OwnSamples, train: bool = False) -> jax.Array:

@@ -17,7 +17,7 @@
 
   // Number 0 is ink, 1 to 7 the methods' colours, 8 grey.
   function colour(look, number) {
-    return number === 0 ? look.pooled : number === 8 ? look.alone : look.methods[number - 1];
+    return number === 0 ? look.ink : number === 8 ? look.alone : look.methods[number - 1];
   }
 
   function trace(look, given) {

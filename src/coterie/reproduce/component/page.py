@@ -81,7 +81,7 @@ below uncompressed training, and an eighth of its bytes.</p>
 <p class="note">The operator makes neighbours equal, so that it matters which elements are neighbours. In an order that
 follows the mean of the round before (both ends know it) an update has longer runs, as long as rounds resemble each
 other.</p>"""
-    return f"codecs-{name}", f"Accuracy against uplink bytes: {_safe(figures['data'])}", text
+    return f"codecs-{name}", f"Accuracy against uplink bytes: {figures['data']}", text
 
 
 def _frontier(figures: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _personal_section(figures: Mapping[str, Any]) -> tuple[str, str, str]:
         worst = f"{100 * row['worst']:.1f}"
         lines.append([row["method"], setting, str(row["round"]), score, worst, gain, bytes_text(row["total"])])
     heads = ["method", "chosen setting", "round", "test accuracy", "worst", "over alone", "bytes per client"]
-    name = _safe(figures["data"])
+    name = figures["data"]
     text = f"""<p>{figures["clients"]} clients with few samples. Learning rate, strength of the tie and round are chosen
 on validation accuracy for every method; mean of {figures["draws"]} draws ± standard deviation; worst: the mean of the
 worst decile of clients (of fewer than 20, the worst).</p>

@@ -1,0 +1,162 @@
+"""With whom: the table of partners, the groups that weights form, and that fixed graphs are not taken for learned."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from coterie import registry
+from coterie.comparison.comparison import Comparison
+from coterie.comparison.who import LEARNERS, best_learner, groups_found, learns_graph, who, write_who
+from coterie.errors import CoterieError
+from coterie.experiment.result import Result
+from coterie.methods.component import TiedComponent
+from coterie.peers.ledger import Ledger
+
+NAMES = tuple(f"site-{i}" for i in range(6))
+
+
+def slots(matrix):
+    """Return a matrix of weights as slots: all others, in order."""
+    clients = len(matrix)
+    neighbours = np.array([[j for j in range(clients) if j != i] for i in range(clients)])
+    weights = np.take_along_axis(np.asarray(matrix, float), neighbours, 1)
+    return {"neighbours": neighbours, "present": np.ones(neighbours.shape, bool), "weights": weights}
+
+
+def made_up(method, matrix=None, scores=None, seed=0, role="cooperates", heard=0, up=0):
+    """Return a run with these weights and final scores; everyone gets `heard` bytes an edge and sends `up` to a hub."""
+    names = NAMES if matrix is None else tuple(f"site-{i}" for i in range(len(matrix)))
+    count = len(names)
+    table = None if matrix is None else slots(matrix)
+    neighbours = np.zeros((count, 0), np.int32) if table is None else table["neighbours"]
+    block = {"rounds": np.array([1, 2]), "up_bytes": np.full((2, count), up), "up_messages": np.ones((2, count))}
+    if table is not None:
+        block |= {"heard_bytes": np.full((2, *neighbours.shape), heard)}
+    return Result(
+        config={"method": {"name": method}, "run": {"seed": seed}},
+        names=names,
+        rows=[{"round": 2, "test_score": list(scores if scores is not None else [0.5] * count)}],
+        ledger=Ledger(names, neighbours, [block]),
+        graphs={} if table is None else {2: table},
+        seconds={"wall": 3.0, "compile": 1.0, "program": 0.5},
+        best_round=2,
+        metric="accuracy",
+        role=role,
+        device="cpu",
+    )
+
+
+def blocks(sizes, inside, outside=0.0):
+    """Return weights of groups of these sizes."""
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    matrix = np.where(group[:, None] == group[None, :], inside, outside)
+    np.fill_diagonal(matrix, 0)
+    return matrix
+
+
+def together(groups=None, **results):
+    by_label = {name.replace("_", "-"): runs for name, runs in results.items()}
+    alone = next((label for label, runs in by_label.items() if runs[0].role == "alone"), None)
+    names = list(next(iter(by_label.values()))[0].names)
+    return Comparison(by_label, {"names": names, "groups": groups}, alone, "")
+
+
+def test_the_table_of_a_run_by_hand():
+    matrix = np.zeros((3, 3))
+    matrix[0] = [0, 0.2, 0.5]
+    matrix[1] = [0.005, 0, 0.3]  # 0.005 is not worth a row
+    frame = who(made_up("scool-sbm", matrix, heard=7, up=10))
+    assert frame.columns.tolist() == ["site", "learns_from", "weight", "gain", "bytes"]
+    rows = list(frame[["site", "learns_from", "weight", "bytes"]].itertuples(index=False, name=None))
+    assert rows == [  # 2 rounds of 7 bytes on an edge, and 2 of 10 to the hub shared out over the rows
+        ("site-0", "site-2", 0.5, 14 + 10),
+        ("site-0", "site-1", 0.2, 14 + 10),
+        ("site-1", "site-2", 0.3, 14 + 20),
+        ("site-2", "nobody", 0.0, 20),
+    ]
+    assert frame["gain"].isna().all()
+    assert who(made_up("scool-sbm", matrix), top=1)["learns_from"].tolist() == ["site-2", "site-2", "nobody"]
+
+
+def test_a_comparison_takes_the_best_method_that_learned_and_its_gains(tmp_path):
+    alone = [made_up("local", None, [0.5] * 6, role="alone")]
+    weak = [made_up("fomo", blocks([6], 0.1), [0.55] * 6)]
+    seeds = [
+        made_up("scool-sbm", blocks([3, 3], w), [0.6, 0.7, 0.5, 0.4, 0.6, 0.6], seed=s)
+        for s, w in enumerate((0.2, 0.4))
+    ]
+    fixed = [made_up("gossip-sgd", blocks([6], 0.15), [0.9] * 6)]  # the best score, but its graph was not learned
+    comparison = together(local=alone, fomo=weak, scool_sbm=seeds, gossip_sgd=fixed)
+    assert best_learner(comparison) == "scool-sbm"
+    frame = who(comparison)
+    assert len(frame) == 12
+    np.testing.assert_allclose(frame["weight"], 0.3)  # the mean of the two runs
+    np.testing.assert_allclose(frame.groupby("site")["gain"].first(), [0.1, 0.2, 0, -0.1, 0.1, 0.1], atol=1e-12)
+    assert set(frame[frame["site"] == "site-4"]["learns_from"]) == {"site-3", "site-5"}
+    assert len(who(comparison, "fomo")) == 30
+    read = pd.read_csv(write_who(comparison, tmp_path / "who.csv"))
+    pd.testing.assert_frame_equal(read, frame, check_exact=False, atol=1e-4)
+
+
+def test_fixed_graphs_and_hubs_are_refused():
+    alone, fixed = made_up("local", None, role="alone"), made_up("gossip-sgd", blocks([3, 3], 0.2))
+    comparison = together(local=[alone], gossip_sgd=[fixed])
+    assert not learns_graph(fixed)
+    assert best_learner(comparison) is None
+    for subject, method, words in (
+        (comparison, None, "no method of this comparison learned with whom to cooperate"),
+        (comparison, "gossip-sgd", "gossip-sgd does not learn with whom to cooperate: its neighbours are given"),
+        (comparison, "local", "local does not learn .* a hub or to nobody"),
+        (comparison, "gossip-sdg", "no method gossip-sdg; did you mean gossip-sgd"),
+        (fixed, None, "its neighbours are given, not learned"),
+        (made_up("fomo", blocks([6], 0.1)), "dada", "this is one run, of fomo"),
+    ):
+        with pytest.raises(CoterieError, match=words):
+            who(subject, method)
+
+
+def test_the_list_of_learners_is_that_of_the_methods():
+    classes = {row.name: registry.load("methods", row.name) for row in registry.rows("methods")}
+    learners = {name for name, c in classes.items() if c.learns_weights or issubclass(c, TiedComponent)}
+    assert learners == LEARNERS
+
+
+def test_groups_are_read_from_the_weights():
+    noise = np.random.default_rng(0).uniform(0, 0.02, (9, 9))
+    run = made_up("scool-attention", blocks([4, 3, 2], 0.2) + noise)
+    found = groups_found(run)
+    assert found.groups == (NAMES[:4], ("site-4", "site-5", "site-6"), ("site-7", "site-8"))
+    assert found.labels.tolist() == [0] * 4 + [1] * 3 + [2] * 2
+    assert found.sentence == "3 groups of 4, 3 and 2 sites were found."
+    assert found.agreement is None
+
+
+def test_groups_are_called_right_or_wrong_only_where_they_are_known():
+    run = made_up("scool-sbm", blocks([3, 3], 0.25))
+    right = groups_found(together(groups=[1, 1, 1, 0, 0, 0], scool_sbm=[run]))
+    assert right.sentence == "2 groups of 3 sites each were found, which are the true ones."
+    wrong = groups_found(together(groups=[0, 1, 0, 1, 0, 1], scool_sbm=[run]))
+    assert wrong.agreement == pytest.approx(-1 / 9)  # by hand: 2 pairs agree, 2.4 expected, of at most 6
+    assert "true" not in wrong.sentence
+    assert "adjusted Rand index -0.11" in wrong.sentence
+
+
+@pytest.mark.parametrize("kind", ["flat", "random", "nothing"])
+def test_weights_without_structure_form_no_groups(kind):
+    rng = np.random.default_rng(1)
+    matrix = {"flat": blocks([20], 0.05), "random": np.zeros((20, 20)), "nothing": np.zeros((20, 20))}[kind]
+    if kind == "random":  # two neighbours each: a random sparse graph has a modularity far above zero
+        for i in range(20):
+            matrix[i, rng.choice([j for j in range(20) if j != i], 2, replace=False)] = 0.3
+    assert groups_found(made_up("scool-sbm", matrix)).groups == ()
+
+
+def test_groups_of_network_lasso_are_the_sites_with_the_same_model():
+    """Connected by a chain in two of three runs: one group, although the first and the last are no neighbours."""
+    chain = np.zeros((5, 5))
+    chain[0, 1] = chain[1, 0] = chain[1, 2] = chain[2, 1] = 1 / 3
+    apart = np.zeros((5, 5))
+    runs = [made_up("network-lasso", m, seed=s) for s, m in enumerate((chain, chain, apart))]
+    found = groups_found(together(network_lasso=runs))
+    assert found.labels.tolist() == [0, 0, 0, 1, 2]
+    assert groups_found(together(network_lasso=runs[2:])).groups == ()
