@@ -3,10 +3,14 @@
 The new client starts from the shared model, from the client model that fits its rows best, from the mean of the
 parameters of all clients weighted by fit, or from a fresh model, and trains a few passes on its own rows. Start, step
 size and number of passes are chosen by cross-validation over its rows; within a fold the start, too, is chosen without
-the rows that it is judged on. The model itself is trained on all rows.
+the rows that it is judged on. The model itself is trained on all rows. Where the rows cannot tell (one standard error),
+no training is preferred to some, and an average of clients to a single one. A class that the new client has no row of
+takes no part in its steps, so that a few rows do not unlearn what the federation knows of other classes (the restricted
+softmax of Li and Zhan 2021).
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +34,7 @@ from coterie.traced import changed
 __all__ = ["Choice", "join_trained", "tuned"]
 
 FOLDS = 5
-STEP_SIZES = (1.0, 0.3)  # times the step size of the run's method
+STEP_SIZES = (0.3, 1.0, 4.0)  # times the step size of the run
 
 
 class Choice(NamedTuple):
@@ -40,9 +44,14 @@ class Choice(NamedTuple):
     start: str
     lr: float
     passes: int
-    loss: float  # mean over rows, each judged by a model that was not trained on it
+    rows: np.ndarray  # the loss of each row under a model that was not trained on it
     outputs: np.ndarray  # of these models, row by row
-    losses: dict[str, float]  # the best of each start
+    losses: dict[str, float]  # by start, the lowest mean of such losses
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over the rows."""
+        return float(self.rows.mean())
 
 
 def join_trained(
@@ -88,7 +97,7 @@ def join_trained(
             fit = errors[:, seen]
             best = int(np.argmin(fit.mean(1)))
             nearest = jax.tree.map(lambda a: a[best], models)
-            return {"shared": shared, "nearest": nearest, "mixture": _mixed(models, fit_weights(fit)), "fresh": fresh}
+            return {"mixture": _mixed(models, fit_weights(fit)), "shared": shared, "nearest": nearest, "fresh": fresh}
 
         chosen = tuned(run.task, starts, x, y, _sgd(run), passes=passes, patience=patience, seed=seed)
     weights = fit_weights(errors) if chosen.start != "fresh" else np.zeros(len(run.clients))
@@ -117,7 +126,7 @@ def tuned(
     patience: int,
     seed: int = 0,
 ) -> Choice:
-    """Train from each start and return the best by cross-validation.
+    """Train from each start and return the best by cross-validation, or one that is simpler and about as good.
 
     Args:
         task: model and loss.
@@ -129,42 +138,59 @@ def tuned(
     order, count = _folds(task.kind, y, min(FOLDS, len(x)), np.random.default_rng(seed))
     lanes = [starts(row[:size]) for row, size in zip(order, count, strict=True)]
     keys = jax.random.split(jax.random.key(seed), passes)
-    one_pass, judge = _programs(task, sgd, jnp.asarray(x), jnp.asarray(y), jnp.asarray(order), jnp.asarray(count))
-    best: dict[str, Choice] = {}
+    one_pass, judge = _programs(task, sgd)
+    rows = tuple(map(jnp.asarray, (x, y, order)))
+    present = jnp.asarray(np.isin(np.arange(task.outputs), y) if task.kind == "classification" else [True])
+
+    def judged(models: Any, name: str, lr: float, number: int) -> Choice:
+        losses, outputs = (_by_row(np.asarray(values), order, count) for values in judge(models, *rows))
+        return Choice(models, name, lr, number, losses, outputs, {})
+
+    unchanged, trained = [], []
     for name in lanes[0]:
         begin = jax.tree.map(lambda *a: np.stack(a), *(lane[name] for lane in lanes))
+        best = judged(begin, name, 0.0, 0)
+        unchanged.append(best)
         for lr in (sgd.lr * factor for factor in STEP_SIZES):
-            models, lowest, waited = begin, np.inf, 0
-            for number in range(passes + 1):
-                if number:
-                    models = one_pass(models, keys[number - 1], lr)
-                losses, outputs = (_by_row(np.asarray(values), order, count) for values in judge(models))
-                loss = float(losses.mean())
-                waited = 0 if loss < lowest else waited + 1
-                lowest = min(loss, lowest)
-                if waited == 0 and (name not in best or loss < best[name].loss):
-                    final = jax.tree.map(lambda a: np.asarray(a[-1]), jax.device_get(models))
-                    best[name] = Choice(final, name, float(lr), number, loss, outputs, {})
-                if waited >= patience or not np.isfinite(loss):
+            models, lowest, waited = begin, unchanged[-1].loss, 0
+            for number in range(1, passes + 1):
+                models = one_pass(models, *rows, jnp.asarray(count), present, keys[number - 1], lr)
+                now = judged(models, name, float(lr), number)
+                best = now if now.loss < best.loss else best
+                waited, lowest = (0, now.loss) if now.loss < lowest else (waited + 1, lowest)
+                if waited >= patience or not np.isfinite(now.loss):
                     break
-    winner = min(best.values(), key=lambda choice: (choice.loss, choice.passes))
-    return winner._replace(losses={name: choice.loss for name, choice in best.items()})
+        trained.append(best)
+    chosen = min(trained, key=lambda choice: choice.loss)
+    winner = next(choice for choice in [*unchanged, *trained] if _as_good(choice.rows - chosen.rows))
+    final = jax.tree.map(lambda a: np.asarray(a[-1]), jax.device_get(winner.variables))  # the lane with all rows
+    return winner._replace(variables=final, losses={choice.start: choice.loss for choice in trained})
 
 
-def _programs(task: Task, sgd: LocalSGD, x: Any, y: Any, order: Any, count: Any) -> tuple[Any, Any]:
+def _as_good(difference: np.ndarray) -> bool:
+    """Whether a model is at most one standard error worse than the best one, from the differences of row losses."""
+    return bool(difference.mean() <= difference.std() / np.sqrt(len(difference)))
+
+
+@functools.lru_cache(maxsize=4)
+def _programs(task: Task, sgd: LocalSGD) -> tuple[Any, Any]:
     """Return compiled functions of the models of all lanes: one pass of training, and losses and outputs by row."""
 
-    def train(model: Variables, order: Any, count: Any, key: Any, lr: Any) -> Variables:
-        return changed(sgd, lr=lr).train(task, model, Split(x[order], y[order], count), key, epochs=1).variables
+    def train(model: Variables, x: Any, y: Any, order: Any, count: Any, present: Any, key: Any, lr: Any) -> Variables:
+        def loss(params: Any, statistics: Any, x: Any, y: Any, mask: Any, key: Any) -> tuple:
+            output, statistics = task.apply(Variables(params, statistics), x, key, True)
+            output = jnp.where(present, output, -jnp.inf) if task.kind == "classification" else output
+            return jnp.where(mask, task.losses(output, y), 0).sum() / jnp.maximum(mask.sum(), 1), statistics
 
-    def rate(model: Variables, order: Any) -> tuple:
+        data, slope = Split(x[order], y[order], count), jax.value_and_grad(loss, has_aux=True)
+        return changed(sgd, lr=lr).train(task, model, data, key, epochs=1, slope=slope).variables
+
+    def rate(model: Variables, x: Any, y: Any, order: Any) -> tuple:
         output = task.apply(model, x[order])[0]
         return task.losses(output, y[order]), output
 
-    one_pass = jax.jit(
-        lambda models, key, lr: jax.vmap(train, in_axes=(0, 0, 0, None, None))(models, order, count, key, lr)
-    )
-    return one_pass, jax.jit(lambda models: jax.vmap(rate)(models, order))
+    lanes = jax.vmap(train, in_axes=(0, None, None, 0, 0, None, None, None))
+    return jax.jit(lanes), jax.jit(jax.vmap(rate, in_axes=(0, None, None, 0)))
 
 
 def _folds(kind: str, y: np.ndarray, folds: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
