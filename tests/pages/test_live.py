@@ -44,7 +44,8 @@ def test_curves_are_means_over_clients_of_the_runs_so_far():
 def test_plan_clients_and_failures_are_read_from_the_folder(tmp_path):
     folder = ComparisonFolder(tmp_path / "runs")
     settings = {"seeds": 2, "splits": 5, "tune": True, "command": "coterie compare"}
-    folder.write({"data": {"name": "digits"}, "run": {"seed": 0}}, dict.fromkeys([*METHODS, "fedavg"], {}), settings)
+    methods = {label: {} for label in (*METHODS, "fedavg")}
+    folder.write({"data": {"name": "digits"}, "run": {"seed": 0}}, methods, settings)
     run = folder.run("local", 0)
     run.mkdir(parents=True)
     about = {"names": ["a", "b"], "kind": "classification", "sizes": {"train": [3, 4]}, "about": "made up"}

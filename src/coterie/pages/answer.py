@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
     from coterie.experiment.result import Result
 
-__all__ = ["Gain", "Tile", "gain_tile", "gains", "partner_tile", "partners", "price_tile"]
+__all__ = ["NOTHING", "Gain", "Tile", "gain_tile", "gains", "partner_tile", "partners", "price_tile"]
 
 # Methods whose clients send what FedAvg's do: one model up and one down in every round.
 AS_FEDAVG = ("fedavg", "fedavg-finetuned", "fedprox")
 NAMED = 4  # groups, and members of a group, that a tile names
+NOTHING = 0.01  # a client that gives less weight to all others together learns from nobody
+LISTED = 1000  # clients up to which partners are listed
+SEARCHED = 100  # clients up to which groups are searched in weights: with 200 that takes half a minute
 
 
 class Gain(NamedTuple):
@@ -79,13 +82,25 @@ def gain_tile(comparison: "Comparison") -> Tile:
 
 
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
-    """Return what the best method that learned a graph says: its label, the table of `who`, the groups found."""
-    from coterie.comparison.who import best_learner, groups_found, who
+    """Return what the best method that learned a graph says.
+
+    `method` is its label, `table` that of `who`, `taken [K]` the weight each client gives to others in all, `found` the
+    groups. They are None where there are too many clients to list, or to search for groups within seconds.
+    """
+    from coterie.comparison.who import TIED, best_learner, groups_found, learned_weights, who
 
     label = best_learner(comparison)
     if label is None:
         return None
-    return {"method": label, "table": who(comparison, label), "found": groups_found(comparison, label)}
+    count = len(comparison.clients["names"])
+    tied = comparison.results[label][0].config["method"]["name"] in TIED  # their groups are found at once
+    few = count <= LISTED
+    return {
+        "method": label,
+        "table": who(comparison, label) if few else None,
+        "taken": 1 - np.diag(learned_weights(comparison.results[label])) if few else None,
+        "found": groups_found(comparison, label) if count <= (LISTED if tied else SEARCHED) else None,
+    }
 
 
 def partner_tile(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Tile:
@@ -100,18 +115,28 @@ def partner_tile(comparison: "Comparison", learned: Mapping[str, Any] | None) ->
         return Tile(
             question, "everyone", f"{best} shares with all through a hub; no method here learns with whom to cooperate"
         )
-    groups, table = learned["found"].groups, learned["table"]
+    table = learned["table"]
+    groups = () if learned["found"] is None else learned["found"].groups
+    if table is None:
+        many = f"too many clients to list: {learned['method']} has learned it, coterie graph writes it as a file"
+        return Tile(question, "their own neighbours", many)
     if len(groups) > 1:
         named = "; ".join(_members(group) for group in groups[:NAMED])
         more = f" and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
         return Tile(question, f"{count_text(len(groups))} groups", f"found by {learned['method']}: {named}{more}")
     ties = table[table["weight"] > 0]
-    if ties.empty:
+    if learned["taken"].max() < NOTHING:
         return Tile(question, "nobody", f"{learned['method']} gives every client a model of its own")
+    if ties.empty:
+        share = f"{100 * learned['taken'].mean():.0f} %"
+        return Tile(
+            question, "many, a little from each", f"a client takes {share} from others, with {learned['method']}"
+        )
     tie = ties.loc[ties["weight"].idxmax()]
     many = ties.groupby("site")["learns_from"].nunique()
     words = f"a client learns from {many.mean():.0f} others; most: {tie['site']} from {tie['learns_from']}"
-    return Tile(question, "no clear groups", f"{words} ({100 * tie['weight']:.0f} %), with {learned['method']}")
+    answer = "no clear groups" if learned["found"] is not None else "their own neighbours"
+    return Tile(question, answer, f"{words} ({100 * tie['weight']:.0f} %), with {learned['method']}")
 
 
 def _members(group: Any) -> str:

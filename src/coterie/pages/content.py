@@ -40,7 +40,7 @@ def content(comparison: "Comparison") -> dict[str, Any]:
     partition = _partition(clients)
     used = {i for part in single.values() for i in part["ids"]} | set(partition["ids"])
     score, learned = comparison.score, partners(comparison)
-    first, found = (None, None) if learned is None else (learned["method"], learned["found"])
+    first, found = (learned["method"], learned["found"]) if learned else (None, None)
     labels = found.labels if found is not None and len(found.groups) > 1 else None
     drawing = {
         "metric": score.name,

@@ -16,6 +16,7 @@ __all__ = ["Cell", "Html", "Row", "asset", "document", "embedded_json", "figure"
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 VOID = ("input", "br")
+SHORT = 15  # rows of a table that is not divided between two pages of paper
 
 
 class Html(str):
@@ -83,12 +84,13 @@ def table(heads: Sequence[str], rows: Iterable[Row], name: str | None = None, so
     words = [head.removeprefix("text:") for head in heads]
     kinds = ["text" if head.startswith("text:") else "" for head in heads]
     head = [
-        h("th", h("button", word, type="button") if sortable else word, scope="col", class_=kind or None)
-        for word, kind in zip(words, ["text", *kinds[1:]], strict=True)
+        h("th", h("button", word, type="button") if sortable else word, scope="col", class_=align or None)
+        for word, align in zip(words, ["text", *kinds[1:]], strict=True)
     ]
     body = [_row(row, words, kinds) for row in rows]
+    kind = "scroll short" if len(body) <= SHORT else "scroll"
     inside = h("table", h("thead", h("tr", head)), h("tbody", body), id=name, class_="cards")
-    return h("div", inside, class_="scroll", tabindex="0")
+    return h("div", inside, class_=kind, tabindex="0")
 
 
 def _row(row: Row, words: Sequence[str], kinds: Sequence[str]) -> Html:

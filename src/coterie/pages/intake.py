@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.experiment.folder import RunFolder
-from coterie.learning.score import verdict_words
+from coterie.learning.score import verdict_score, verdict_words
 from coterie.pages.html import Cell, Html, Row, h, join, table
 from coterie.pages.words import clip, count_text, listed
 
@@ -54,14 +54,15 @@ def _sentences(comparison: "Comparison", record: Mapping[str, Any]) -> list[str]
     inputs = ""
     if record.get("columns"):
         used = [column for column in record["columns"] if column["becomes"]]
-        counts = [len(used), len(record["columns"]), record["inputs"]]
-        inputs = "{} of {} columns became {} inputs".format(*map(count_text, counts))
+        numbers = [len(used), len(record["columns"]), record["inputs"]]
+        inputs = "{} of {} columns became {} inputs".format(*map(count_text, numbers))
         inputs += f"; {record['statistics']}." if record.get("statistics") else "."
     elif shape:
         inputs = f"A sample is an array of {' × '.join(map(str, shape))} numbers."
     said = [record.get("task") or _task(clients), inputs]
-    if comparison.results and next(iter(comparison.results.values()))[0].chosen_metric is None:
-        said.append(verdict_words(clients["kind"], clients.get("label_counts") or (), clients.get("class_names") or ()))
+    counts = clients.get("label_counts") or ()
+    if verdict_score(clients["kind"], counts) == comparison.metric:
+        said.append(verdict_words(clients["kind"], counts, clients.get("class_names") or ()))
     return [sentence[:1].upper() + sentence[1:].rstrip(".") + "." for sentence in said if sentence]
 
 

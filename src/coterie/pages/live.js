@@ -28,7 +28,7 @@
     if (data.failures[name]) return `no result: ${data.failures[name]}`;
     if (!run) return "waits";
     if (ended(run)) return done === 1 ? "1 run done" : `${done} runs done`;
-    if (run.stage === "tune") return `tuning: ${run.round} of ${run.rounds} candidates`;
+    if (run.stage === "tune") return `tuning: ${Math.min(run.round, run.rounds)} of ${run.rounds} candidates`;
     return `run ${runs.length}: round ${run.round} of ${run.rounds}`;
   }
 

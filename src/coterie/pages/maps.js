@@ -32,7 +32,7 @@ function weightsFigure(data, look, map, at) {
     type: "heatmap", z: unpack(map, at), zmin: map.low, zmax: map.high, colorscale: look.heat, text, hoverongaps: true,
     hovertemplate: "%{text}<extra></extra>", xgap: n <= 60 ? 1 : 0, ygap: n <= 60 ? 1 : 0,
     colorbar: wide
-      ? { thickness: 12, outlinewidth: 0, tickfont: { color: look.soft }, title: { text: "weight", font: { color: look.soft } } }
+      ? { thickness: 12, outlinewidth: 0, tickfont: { color: look.soft }, title: { text: "weight", side: "right", font: { color: look.soft } } }
       : { orientation: "h", thickness: 10, outlinewidth: 0, tickfont: { color: look.soft }, y: 1.01, yanchor: "bottom", nticks: 4 },
   }];
   const what = map.single ? "client" : "group";

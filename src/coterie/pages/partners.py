@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from coterie.learning.score import Score
+from coterie.pages.answer import NOTHING
 from coterie.pages.html import Cell, Html, Row, figure, h, join, table
 from coterie.pages.sections import choice
 from coterie.pages.tables import gain_cell
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["section"]
 
 ROWS = 25  # clients listed at once; the others are behind a click
-MOST = 500  # clients listed in the page at all
 PARTNERS = 3  # named for each client
 
 
@@ -26,22 +26,24 @@ def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
 
 def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html | None:
     """Return the table: client, learns from, weight, gain, bytes."""
-    if learned is None:
+    if learned is None or learned["table"] is None:
         return None
     frame, found = learned["table"], learned["found"]
-    member = {name: number for number, group in enumerate(found.groups, 1) for name in group}
-    grouped = len(found.groups) > 1
+    groups = () if found is None else found.groups
+    member = {name: number for number, group in enumerate(groups, 1) for name in group}
+    grouped = len(groups) > 1
     score = comparison.score
     unit = ", points" if score.percent else f", {score.label}"
     with_gain = bool(frame["gain"].notna().any())
     known = {c.client: c for c in comparison.client_gains(learned["method"])} if with_gain else {}
     heads = ["text:client", *(["group"] if grouped else []), "text:learns from", "weight"]
     heads += [*([f"gain{unit}"] if with_gain else []), "bytes"]
-    sites = [(site, part) for site, part in frame.groupby("site", sort=False)]
+    sites = list(frame.groupby("site", sort=False))
+    taken = dict(zip(comparison.clients["names"], learned["taken"], strict=True))
     if grouped:
         sites.sort(key=lambda item: member.get(item[0], 0))
     rows = []
-    for site, part in sites[:MOST]:
+    for site, part in sites:
         named = part[part["weight"] > 0]
         partners = ", ".join(
             f"{clip(str(name))} ({100 * weight:.0f} %)"
@@ -49,24 +51,21 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
         )
         more = f" and {len(named) - PARTNERS} more" if len(named) > PARTNERS else ""
         cells: list[Any] = [Cell(clip(str(site)), kind="name"), *([member.get(site, "–")] if grouped else [])]
-        cells += [partners + more or "nobody", f"{100 * named['weight'].sum():.0f} %"]
+        nobody = "nobody" if taken[site] < NOTHING else "many, less than 1 % from each"
+        cells += [partners + more or nobody, f"{100 * taken[site]:.0f} %"]
         if with_gain:
             own = known.get(site)
             cells.append(gain_cell(float(part["gain"].iloc[0]), score, _between(own, score)))
         rows.append(Row([*cells, bytes_text(float(part["bytes"].sum()))]))
+    said = "" if found is None else f"{found.sentence} "
     words = (
-        f"As {learned['method']} learned it. {found.sentence} The weight is what a client takes from others in all; "
+        f"As {learned['method']} learned it. {said}The weight is what a client takes from others in all; the rest is "
+        "its own."
     )
-    words += "the rest is its own."
     rest = None
     if len(rows) > ROWS:
         rest = h("details", h("summary", f"the other {count_text(len(rows) - ROWS)}"), table(heads, rows[ROWS:]))
-    left = None
-    if len(sites) > MOST:
-        left = h(
-            "p", f"{count_text(len(sites) - MOST)} more clients are in the file of ", h("code", "coterie graph"), "."
-        )
-    return join(h("p", words), table(heads, rows[:ROWS], "partners-table"), rest, left)
+    return join(h("p", words), table(heads, rows[:ROWS], "partners-table"), rest)
 
 
 def _between(own: Any, score: Score) -> str:
