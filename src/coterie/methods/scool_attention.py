@@ -6,14 +6,14 @@ also appears as a key in all other rows (the paper leaves these terms out: docs/
 adds the prior's pull on the models, which the authors' program leaves out.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import method
+from coterie.methods.base import Tunes, method
 from coterie.methods.shared.scool import Evidence, Scool, State
 from coterie.numerics import attention, tree
 from coterie.peers.base import Peers
@@ -35,10 +35,16 @@ class Prior(NamedTuple):
 class ScoolAttention(Scool):
     """Learn with whom to cooperate, with attention between models as prior."""
 
+    tunes: ClassVar[Tunes] = {"temperature": (0.1, 0.25, 0.5)}
+    temperature: float = param(
+        0.25, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
+    )
     widths: tuple[int, ...] = param((10, 5), "units in the encoder's two layers")
     encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
     encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)
-    m_step_prior: float = param(0.0, "strength of the prior's pull on the models (eq. 28); 0: none", at_least=0)
+    m_step_prior: float = param(
+        0.0, "strength of the prior's pull on the models while weights are inferred (eq. 28); 0: none", at_least=0
+    )
 
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Prior:
         """Draw one encoder, the same for all clients."""

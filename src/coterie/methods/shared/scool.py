@@ -2,12 +2,14 @@
 
 Li, Zhou, Tian, Tao 2024, *Structured Cooperative Learning with Graphical Model Priors*, Algorithm 1 and Appendix C.1.
 One round: train alone; each neighbour computes the loss of my model on its data (cross-losses); infer the weights from
-these and from a prior over graphs (the E-step, which differs between the methods); mix the trained models by the
-weights (the M-step). After some rounds all but the strongest edges are dropped for the rest of the run.
+these and from a prior over graphs (the E-step, which differs between the methods); let the neighbours' models move
+mine by these weights (the M-step). After some rounds all but the strongest edges are dropped for the rest of the run.
 
-The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a client's own point. It never brings the
-points together, so on a sparse directed graph the members of a group drift apart and their moves stop helping. Mixing
-the models, as the prior's pull in (11) to (14) asks for, contracts; the rows must then be sharper (`temperature`).
+The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a client's own point in every round. It
+never brings the points together, so on a sparse directed graph the members of a group drift apart and their moves stop
+helping. Mixing the models contracts, but models that are mixed fit each other's data whether they should or not, and
+clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone trains alone and weights are inferred
+until edges are dropped; from then on the weights are held and the models mixed.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
@@ -32,7 +34,7 @@ from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["BlockScool", "Evidence", "Scool", "State", "mix", "move", "share_losses"]
+__all__ = ["Evidence", "Scool", "State", "mix", "move"]
 
 
 class State(NamedTuple):
@@ -70,14 +72,21 @@ class Scool(LocalSGD, Method):
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
-    tunes: ClassVar[Tunes] = {"temperature": (0.5, 2.0, 8.0)}
+    tunes: ClassVar[Tunes] = {"temperature": (0.25, 0.5, 1.0)}
+    _inferring: ClassVar[Any] = True  # whether weights are still inferred in this round, set by `at_round`
     temperature: float = param(
-        2.0, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
+        0.5, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
     )
-    fraction: float = param(
-        0.1, "fraction of all clients that each one keeps as neighbours", above=0, at_most=1, static=True
+    fraction: float | Literal["auto"] = param(
+        "auto",
+        "fraction of all clients that each one keeps as neighbours; auto: a tenth, but at least five clients",
+        above=0,
+        at_most=1,
+        static=True,
     )
-    sparsify_after: int = param(10, "rounds before all but the strongest edges are dropped; 0: never", at_least=0)
+    sparsify_after: int = param(
+        10, "rounds before all but the strongest edges are dropped, and models mixed; 0: never dropped", at_least=0
+    )
     cross_batch: int = param(
         10, "samples on which a neighbour evaluates a model; 0: all of its training data", at_least=0
     )
@@ -86,9 +95,9 @@ class Scool(LocalSGD, Method):
         "weight of the client's own data: by their likelihood like the neighbours', or apart with weight 1",
     )
     m_step: Literal["mix", "first-order", "exact"] = param(
-        "first-order",
-        "mix the trained models; or add the neighbours' moves to my model (the paper's program, and always where "
-        "faithful); or ask each for its gradient at my model (eq. 20)",
+        "mix",
+        "mix the trained models; or add the neighbours' moves to mine (the paper's program, and always if faithful); "
+        "or ask each neighbour for its gradient at my model (eq. 20)",
     )
     exact_steps: int = param(5, "steps of the exact M-step per round", at_least=1)
     faithful: bool = param(
@@ -137,21 +146,50 @@ class Scool(LocalSGD, Method):
         trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)  # theta^{t+1/2}
         before, after = task.shared(state.variables.params), task.shared(trained.variables.params)
 
-        samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
-        evidence = self._gather(task, after, samples, peers, clients)
-        weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
-        if self.m_step == "exact":
-            shared = self._exact(task, before, weights, samples, peers)
-        else:
-            slots, own = self._scaled(peers, weights, own_weight)
-            if self.m_step == "mix" and not self.faithful:
-                shared = mix(peers, after, slots, own)
-            else:
-                shared = move(peers, before, tree.minus(before, after), slots, own)
-        shared = shared if drift is None else tree.plus(shared, drift)
+        def infer(_: Any) -> tuple[Any, ...]:
+            samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
+            evidence = self._gather(task, after, samples, peers, clients)
+            weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
+            shared = after if self.holds else self._move(task, before, after, weights, own_weight, samples, peers)
+            return shared if drift is None else tree.plus(shared, drift), weights, own_weight, prior
+
+        def hold(value: tuple[Any, ...]) -> tuple[Any, ...]:
+            return mix(peers, after, *self._scaled(peers, *value[:2])), *value
+
+        value = (state.weights, state.own_weight, state.prior)
+        step = peers.choose(jnp.asarray(self._inferring), infer, hold, value) if self.holds else infer(value)
+        shared, weights, own_weight, prior = step
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         state = State(variables, trained.optimiser, weights, own_weight, prior)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
+
+    @property
+    def holds(self) -> bool:
+        """Whether clients train alone while the weights are inferred, and mix with the last ones afterwards."""
+        return self.m_step == "mix" and not self.faithful and self.sparsify_after > 0
+
+    def at_round(self, number: jax.Array | int) -> Self:
+        """Return the method with the settings of a round, counted from 1: from some round on weights are held."""
+        now = super().at_round(number)
+        return changed(now, _inferring=number <= self.sparsify_after) if self.holds else now
+
+    def _move(
+        self,
+        task: Task,
+        before: Any,
+        after: Any,
+        weights: jax.Array,
+        own_weight: jax.Array,
+        samples: OwnSamples,
+        peers: Peers,
+    ) -> Any:
+        """Take the M-step with the weights of this round."""
+        if self.m_step == "exact":
+            return self._exact(task, before, weights, samples, peers)
+        slots, own = self._scaled(peers, weights, own_weight)
+        if self.m_step == "mix" and not self.faithful:
+            return mix(peers, after, slots, own)
+        return move(peers, before, tree.minus(before, after), slots, own)
 
     def _scaled(self, peers: Peers, weights: jax.Array, own_weight: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Scale a row to sum to one: otherwise its sum would act as a step size."""
@@ -203,8 +241,9 @@ class Scool(LocalSGD, Method):
 
     def keep(self, state: State, present: jax.Array, clients: int) -> jax.Array:
         """Keep each client's ceil(fraction K) heaviest slots, at least one; the client itself does not count."""
-        most = math.ceil(round(self.fraction * clients, 9))  # rounded: 0.07 * 100 is 7.000000000000001
-        count = min(max(1, most), present.shape[1])
+        fraction, least = (0.1, 5) if self.fraction == "auto" else (self.fraction, 1)
+        most = math.ceil(round(fraction * clients, 9))  # rounded: 0.07 * 100 is 7.000000000000001
+        count = min(max(least, most), present.shape[1])
         score = jnp.where(present, state.weights, -1.0)
         rank = jnp.argsort(jnp.argsort(-score, axis=1, stable=True), axis=1, stable=True)
         return (rank < count) & present
@@ -212,43 +251,6 @@ class Scool(LocalSGD, Method):
     def narrow(self, state: State, take: Any) -> State:
         """Keep the weights of the remaining slots."""
         return state._replace(weights=take(state.weights))
-
-
-@spec
-class BlockScool(Scool):
-    """SCooL with a block model as prior, inferred in each round from all clients' cross-losses."""
-
-    blocks: int = param(0, "hidden blocks (M); 0: one per four clients, 2 to 25", at_least=0)
-    sweeps: int = param(10, "sweeps of variational updates per E-step", at_least=1)
-    pseudo_counts: float = param(20.0, "weight of the prior on the block matrix, in pairs of clients", at_least=0)
-    baseline: Literal["classes", "median", "own"] = param(
-        "classes", "what a loss is compared with: log(classes), the median, or its owner's loss"
-    )
-    margin: float = param(0.5, "how much worse than its owner a model may be, with baseline = 'own'", at_least=0)
-
-    def check(self, task: Task, federation: Federation) -> None:
-        """Refuse more blocks than clients."""
-        super().check(task, federation)
-        if self.blocks > len(federation):
-            raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
-
-    def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
-        """Return no state: every round starts from k-means on the new losses."""
-        return ()
-
-
-def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Send all cross-losses to everyone: `losses [K, K]`, which are `known`, own losses and baselines `[K]`.
-
-    Row i is client i's model, column j client j's data. All clients get the same table and infer the same from it.
-    """
-    mine = (evidence.losses, evidence.arrived, peers.neighbours, evidence.own_loss, evidence.baseline)
-    (losses, answered, neighbours, own_loss, baseline), arrived = peers.share(mine)
-    answered = answered & arrived[:, None]
-    place = (jnp.arange(peers.clients)[:, None], neighbours)
-    square = jnp.zeros((peers.clients, peers.clients), losses.dtype)
-    known = jnp.zeros(square.shape, bool).at[place].max(answered)
-    return square.at[place].add(jnp.where(answered, losses, 0)), known, own_loss, baseline
 
 
 def move(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:

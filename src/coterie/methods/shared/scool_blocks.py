@@ -1,0 +1,52 @@
+"""What SCooL's block models have in common: the settings of their inference, and all clients' cross-losses."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from coterie.data.clients import Federation
+from coterie.errors import CoterieError
+from coterie.learning.task import Task, Variables
+from coterie.methods.shared.scool import Evidence, Scool
+from coterie.peers.base import Peers
+from coterie.spec import param, spec
+
+__all__ = ["BlockScool", "share_losses"]
+
+
+@spec
+class BlockScool(Scool):
+    """SCooL with a block model as prior, inferred in each round from all clients' cross-losses."""
+
+    blocks: int = param(0, "hidden blocks (M); 0: one per four clients, 2 to 25", at_least=0)
+    sweeps: int = param(10, "sweeps of variational updates per E-step", at_least=1)
+    pseudo_counts: float = param(20.0, "weight of the prior on the block matrix, in pairs of clients", at_least=0)
+    baseline: Literal["classes", "median", "own"] = param(
+        "classes", "what a loss is compared with: log(classes), the median, or its owner's loss"
+    )
+    margin: float = param(0.5, "how much worse than its owner a model may be, with baseline = 'own'", at_least=0)
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse more blocks than clients."""
+        super().check(task, federation)
+        if self.blocks > len(federation):
+            raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
+
+    def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
+        """Return no state: every round starts from k-means on the new losses."""
+        return ()
+
+
+def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Send all cross-losses to everyone: `losses [K, K]`, which are `known`, own losses and baselines `[K]`.
+
+    Row i is client i's model, column j client j's data. All clients get the same table and infer the same from it.
+    """
+    mine = (evidence.losses, evidence.arrived, peers.neighbours, evidence.own_loss, evidence.baseline)
+    (losses, answered, neighbours, own_loss, baseline), arrived = peers.share(mine)
+    answered = answered & arrived[:, None]
+    place = (jnp.arange(peers.clients)[:, None], neighbours)
+    square = jnp.zeros((peers.clients, peers.clients), losses.dtype)
+    known = jnp.zeros(square.shape, bool).at[place].max(answered)
+    return square.at[place].add(jnp.where(answered, losses, 0)), known, own_loss, baseline
