@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as ct
-from coterie.cli.training import changed
+from coterie.cli.options import changed
 from coterie.comparison.compare import compare
 from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import DEFAULT_METHODS, DEFAULT_TABLES, ComparisonConfig, choice_of, with_method

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.options import Json, Out
 from coterie.cli.outcome import publish, text_table
-from coterie.cli.training import Json, Out
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.training import (
+from coterie.cli.options import (
     CodecName,
     Flags,
     Json,

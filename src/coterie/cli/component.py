@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.options import Json, Out, Preallocate, Rounds, Where
 from coterie.cli.outcome import names_in, publish, text_table
-from coterie.cli.training import Json, Out, Preallocate, Rounds, Where
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 

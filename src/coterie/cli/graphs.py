@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.training import Set, changed
+from coterie.cli.options import Set, changed
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 

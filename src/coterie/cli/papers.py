@@ -15,8 +15,8 @@ import typer
 from coterie.cli.clusters import clusters_command
 from coterie.cli.comparing import run_comparison
 from coterie.cli.component import component_command
+from coterie.cli.options import Json, Out, Preallocate, Where
 from coterie.cli.outcome import text_table
-from coterie.cli.training import Json, Out, Preallocate, Where
 from coterie.errors import CoterieError
 from coterie.reproduce import Reproduction, pdbo, scool, spdb
 

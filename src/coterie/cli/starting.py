@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.comparing import Client, Sources, Target, tables_of
-from coterie.cli.training import Json, Preallocate, Set, Where, changed, chosen_device, console_for
+from coterie.cli.options import Json, Preallocate, Set, Where, changed, chosen_device, console_for
 from coterie.errors import CoterieError
 
 __all__ = ["check", "init"]
