@@ -31,9 +31,9 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     score = score_named(first["metric"])
     title = f"mean\n{score.label}" + ("" if score.higher_is_better else "\n(low is\ngood)")
     compared = any(row["mean_gain"] is not None for row in rows)
-    heads = ["method", *(["gain over\nalone"] if compared else []), title, "std"]
+    heads = ["method", *(["gain over\nalone"] if compared else []), title]
     heads += [first["worst_label"].replace(" ", "\n"), *(["beat\nalone"] if compared else [])]
-    table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False)
+    table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, head in enumerate([*heads, "bytes per\nclient", "seconds"]):
         table.add_column(head, justify="right" if place else "left", no_wrap=bool(place), overflow="fold")
     for row in rows:
@@ -46,6 +46,6 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 def _cells(row: dict[str, Any], score: Score, compared: bool) -> list[str]:
     gain = "-" if row["mean_gain"] is None else score.gain(row["mean_gain"])
     beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']} of {row['clients']}"
-    scores = [score.text(row[key]) for key in ("mean", "std", "worst")]
+    scores = [score.text(row[key]) for key in ("mean", "worst")]
     cells = [escape(row["method"]), *([gain] if compared else []), *scores, *([beat] if compared else [])]
     return [*cells, bytes_text(row["bytes_per_client"]), f"{row['seconds']:.1f}"]
