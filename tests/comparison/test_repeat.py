@@ -16,7 +16,7 @@ from coterie.comparison.tuning import tuned_values
 def understood(monkeypatch):
     """Return a function from words of the command line to what `compare` would run."""
     configs = []
-    monkeypatch.setattr(training, "run_comparison", lambda planned, *rest: configs.append(planned))
+    monkeypatch.setattr(comparing, "run_comparison", lambda planned, *rest: configs.append(planned))
 
     def read(words):
         result = CliRunner().invoke(app, ["compare", *words])
