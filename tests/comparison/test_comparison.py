@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import coterie as ct
 from coterie.comparison.comparison import Comparison, baseline_of
+from coterie.experiment.folder import about_clients
 from coterie.experiment.result import Result
 from coterie.experiment.scores import Scores
 from coterie.peers.ledger import Ledger
@@ -228,6 +230,25 @@ def test_unbalanced_classes_are_judged_by_log_loss_unless_the_user_says_otherwis
         runs[0].config["run"]["metric"] = "accuracy"
     chosen = Comparison(comparison.results, clients, "local", "")
     assert (chosen.metric, chosen.judgement().outcome) == ("accuracy", "cannot-tell")
+
+
+def test_groups_count_where_they_are_known_not_where_they_were_planted():
+    random = np.random.default_rng(5)
+    alone = right(random, 0.5, (12, 200))
+    help_of = np.repeat([0.05, 0.5, 0.7], 4)[:, None]
+    better = np.maximum(alone, right(random, help_of, (12, 200)))
+    runs = {"local": [scored("local", {"accuracy": alone})], "ditto": [scored("ditto", {"accuracy": better})]}
+    groups = np.repeat([0, 1, 2], 4).tolist()
+    known = comparison_of(clients_of(12, groups=groups, planted=False), **runs).judgement()
+    planted = comparison_of(clients_of(12, groups=groups, planted=True), **runs).judgement()
+    assert (known.outcome, planted.outcome) == ("cannot-tell", "helps")
+    made = ct.load("planted-groups", clients=4, groups=2, train_size=8, test_size=8)
+    assert about_clients(made)["planted"]
+    frame = pd.DataFrame(
+        {"x": np.arange(40.0), "y": [0, 1] * 20, "site": list("abcd") * 10, "chain": list("uuvv") * 10}
+    )
+    told = about_clients(ct.load(frame, target="y", client="site", group="chain"))
+    assert (told["groups"], told["planted"]) == ([0, 0, 1, 1], False)
 
 
 def test_nobody_beats_guessing_and_the_rows_say_so():

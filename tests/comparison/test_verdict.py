@@ -87,7 +87,8 @@ def test_mean_and_error_agree_with_plain_loops(count, seed, grouped):
     hartung_knapp = share @ (gains - mean) ** 2 / (count - 1)
     each = jackknife(gains, share, np.arange(count) if groups is None else groups)
     np.testing.assert_allclose(known.mean, mean)
-    np.testing.assert_allclose(known.clients, max(hartung_knapp, each, share**2 @ variance))
+    np.testing.assert_allclose(known.clients, max(hartung_knapp, each))
+    np.testing.assert_allclose(known.sampling, share**2 @ variance)
     units = share if groups is None else np.array([share[groups == g].sum() for g in range(3)])
     assert known.client_freedom == pytest.approx(1 / np.sum(units**2) - 1)
 
@@ -131,8 +132,11 @@ def test_the_effect_of_seeds_is_measured_where_runs_differ_together():
     assert calm.runs == pytest.approx(3 / 6 * 0.09 * clients.var(ddof=1) / 4)  # no run differs: half of what is assumed
     one = estimate(0.05 + clients[None], noise)
     assert one.runs == pytest.approx(0.09 * clients.var(ddof=1))
-    both = scipy.stats.t.ppf([0.98], 8) ** 2 * known.clients + scipy.stats.t.ppf([0.98], 6) ** 2 * known.runs
-    assert half_width(known, 0.04) == pytest.approx(np.sqrt(both[0]))
+    seeds_part = scipy.stats.t.ppf(0.98, 6) ** 2 * known.runs
+    both = scipy.stats.t.ppf(0.98, 8) ** 2 * known.clients + seeds_part
+    assert half_width(known, 0.04) == pytest.approx(np.sqrt(both))
+    rows = known._replace(clients=1e-9, sampling=0.04)  # clients that agree by chance: the test rows say more
+    assert half_width(rows, 0.04) == pytest.approx(np.sqrt(scipy.stats.norm.ppf(0.98) ** 2 * 0.04 + seeds_part))
 
 
 @given(st.integers(3, 60), st.integers(2, 2000))

@@ -13,7 +13,7 @@ thousands of comparisons at once. Shapes: R runs, T repetitions (runs of differe
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes half a second to import
+from scipy.special import ndtri, stdtrit  # normal and Student quantiles; scipy.stats takes half a second to import
 
 __all__ = ["Estimate", "Noise", "client_errors", "estimate", "half_width", "half_width_here", "noise_of", "repetitions"]
 
@@ -42,9 +42,9 @@ class Estimate(NamedTuple):
     """A mean gain and the variances of its parts, all `[...]` but `weights [..., K]` and `run_freedom`."""
 
     mean: Any
-    clients: Any  # error variance from clients, groups and test rows
+    clients: Any  # error variance from clients, groups and test rows, as the gains of these clients scatter
+    sampling: Any  # error variance from test rows alone, as the rows scatter
     runs: Any  # error variance from seeds and splits
-    sampling: Any  # the part of `clients` that more test rows would remove
     measured: Any  # the part of `runs` that was measured: 0 with one run
     between: Any  # variance of the true gains between clients
     weights: np.ndarray
@@ -91,8 +91,8 @@ def estimate(gains: np.ndarray, noise: Noise, groups: np.ndarray | None = None) 
 
     Clients are weighed by 1 / (variance between clients + error of their test rows); the variance comes from the method
     of moments in two steps (DerSimonian and Kacker 2007), and for the weights it is never taken below the error of the
-    median client, so that no single large client decides. The error over clients is the largest of Hartung and Knapp's,
-    of the jackknife over groups (or clients), and of the test rows' own.
+    median client, so that no single large client decides. The error over clients is the larger of Hartung and Knapp's
+    and that of the jackknife over groups (or clients).
 
     Args:
         gains: `[..., T, K]`, of repetitions.
@@ -109,21 +109,24 @@ def estimate(gains: np.ndarray, noise: Noise, groups: np.ndarray | None = None) 
     jackknife, units = _jackknife(share, away, groups)
     variance = np.nan_to_num(noise.variance)
     sampling = (share**2 * variance).sum(-1)
-    clients = np.maximum(np.maximum(hartung_knapp, jackknife), sampling)
+    clients = np.maximum(hartung_knapp, jackknife)
     kept = float(noise.kept.mean()) if noise.splits > 1 else 1 / gains.shape[-2]
     usual = between + np.median(variance, -1)
     spread = np.maximum((share * away**2).sum(-1) * count / (count - 1), usual)
     runs, measured, freedom = _run_effect(gains, share, spread, kept)
-    return Estimate(mean, clients, runs, sampling, measured, between, share, units - 1, freedom)
+    return Estimate(mean, clients, sampling, runs, measured, between, share, units - 1, freedom)
 
 
 def half_width(estimate: Estimate, risk: float) -> np.ndarray:
     """Return half the width of the interval that misses the true mean gain with this risk.
 
-    Clients and runs have their own degrees of freedom; their two Student half-widths are added as squares.
+    Few clients may agree by chance: what their scatter says, with Student's quantile, counts unless the test rows alone
+    say more. Runs have their own degrees of freedom; the two half-widths are added as squares.
     """
     clients, runs = (stdtrit(df, 1 - risk / 2) for df in (estimate.client_freedom, estimate.run_freedom))
-    return np.sqrt(clients**2 * estimate.clients + runs**2 * estimate.runs)
+    rows = ndtri(1 - risk / 2)
+    widest = np.maximum(clients**2 * estimate.clients, rows**2 * estimate.sampling)
+    return np.sqrt(widest + runs**2 * estimate.runs)
 
 
 def half_width_here(estimate: Estimate, noise: Noise, risk: float) -> np.ndarray:

@@ -77,7 +77,7 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
     train = np.asarray(sizes.get("train", np.full(count, np.inf)), np.float64)
     drawn = [split_of(run) for run in runs]
     splits = [drawn.index(split) for split in drawn]
-    groups = clients.get("groups")
+    groups = None if clients.get("planted") else clients.get("groups")
     return Setting(
         names=list(clients["names"]),
         score=score,

@@ -219,7 +219,8 @@ def _estimate(paired: Paired, setting: Setting) -> Estimate:
 
 def _interval(known: Estimate, risk: float) -> Interval:
     mean, reach = float(known.mean), float(half_width(known, risk))
-    return Interval(mean, float(np.sqrt(known.clients + known.runs)), mean - reach, mean + reach)
+    error = float(np.sqrt(np.maximum(known.clients, known.sampling) + known.runs))
+    return Interval(mean, error, mean - reach, mean + reach)
 
 
 def _here(paired: Paired, setting: Setting, choices: int) -> Interval:
@@ -254,12 +255,21 @@ def _rows_needed(known: Estimate, risk: float, setting: Setting) -> int | None:
     More rows remove the error of the test sets and nothing else: clients and seeds differ as before.
     """
     wanted = (float(known.mean) / POWER) ** 2
-    now = float(half_width(known, risk)) ** 2
-    removable = now * float(known.sampling / known.clients) if known.clients > 0 else 0.0
-    if len(setting.rows) > 1:  # the run effect stays
-        removable = now - float(half_width(known._replace(clients=known.clients - known.sampling), risk)) ** 2
-    left = wanted - (now - removable)
-    if removable <= 0 or left <= 0:
+    removable = min(float(known.clients), float(known.sampling))
+
+    def squared(factor: float) -> float:
+        """Return half the width, squared, with so many times the rows."""
+        scatter = float(known.clients) - removable + removable / factor
+        shrinks = scatter / float(known.clients) if known.clients > 0 else 1 / factor
+        runs = known.runs if len(setting.rows) > 1 else known.runs * shrinks  # one run: assumed from the scatter
+        later = known._replace(clients=scatter, sampling=known.sampling / factor, runs=runs)
+        return float(half_width(later, risk)) ** 2
+
+    total = float(setting.rows.mean(0).sum())
+    if squared(1 + MOST_ROWS / total) > wanted:
         return None
-    rows = float(setting.rows.mean(0).sum()) * (removable / left - 1)
-    return None if rows > MOST_ROWS else wording.rounded_up(rows)
+    few, many = 1.0, 1 + MOST_ROWS / total
+    while many / few > 1.001:
+        middle = math.sqrt(few * many)
+        few, many = (few, middle) if squared(middle) <= wanted else (middle, many)
+    return wording.rounded_up(total * (many - 1))

@@ -74,6 +74,7 @@ class Federation:
         kind: what is predicted.
         classes: number of classes, or of characters; for regression the number of outputs.
         groups: the known or planted group of each client `[K]`, numbered 0, 1, ... without gaps, or None.
+        planted: the groups were made with the data, as a truth to check against: the verdict does not use them.
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
         about: one sentence for the report.
         group_count: number of groups in the whole federation, if this is a part of one that may lack some; 0 counts
@@ -101,6 +102,7 @@ class Federation:
     target_mean: float = 0.0
     target_std: float = 1.0
     preparation: Any = None
+    planted: bool = False
     redraw: "Redraw | None" = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -118,6 +118,7 @@ class InputClusters(Dirichlet):
             validation=normalised(plain.validation),
             test=normalised(plain.test),
             groups=group,
+            planted=True,
             mean=(0.0,),
             std=(1.0,),
             preparation=None,  # it would not know of the shift

@@ -78,7 +78,7 @@ class Groups(Splits):
         hands = [classes[g] for g in group]
         rows = _shards(samples.y, hands, rng)
         how = f"{count} clients in {self.groups} groups that share their classes"
-        return self.assemble(samples, rows, _tests_of(self, samples, hands), rng, how=how, groups=group)
+        return self.assemble(samples, rows, _tests_of(self, samples, hands), rng, how=how, groups=group, planted=True)
 
 
 @spec
@@ -155,7 +155,8 @@ class Natural(Splits):
         how = f"{len(kept)} owners" + (
             f" ({dropped} with fewer than {self.at_least} samples left out)" if dropped else ""
         )
-        return self.assemble(samples, [by_owner[o] for o in kept], tests, rng, how=how, names=names, groups=groups)
+        rows, planted = [by_owner[o] for o in kept], samples.planted
+        return self.assemble(samples, rows, tests, rng, how=how, names=names, groups=groups, planted=planted)
 
 
 @spec

@@ -29,6 +29,7 @@ class Samples:
         ready: "train", "validation" or "test" for every sample `[N]`, if the source has its own splits.
         coarse: the class above the class `[N]` (CIFAR-100); `test_coarse` likewise.
         group: the known or planted group of each owner, by the owner's name.
+        planted: the groups were made with the data, as a truth to check against; a user would not know them.
         mean, std: per channel, applied inside the program to images stored as bytes (after division by 255).
         about: what the data are, in a few words without a full stop.
         class_names: what the classes are called, in the order of their numbers; empty where nothing is known.
@@ -52,6 +53,7 @@ class Samples:
     about: str = ""
     class_names: tuple[str, ...] = ()
     table: Any = None
+    planted: bool = False
 
     def __post_init__(self) -> None:
         size = len(self.x)

@@ -64,6 +64,7 @@ class DigitScanners:
             classes=10,
             owner=names[owner],
             group={str(name): i % self.scanners for i, name in enumerate(names)},
+            planted=True,
             about=f"8x8 handwritten digits from {self.scanners} makes of scanner",
             class_names=tuple("0123456789"),
         )

@@ -72,6 +72,7 @@ class Splits:
         how: str,
         names: Sequence[str] | None = None,
         groups: np.ndarray | None = None,
+        planted: bool = False,
     ) -> Federation:
         """Make the federation from each client's samples.
 
@@ -83,6 +84,7 @@ class Splits:
             how: the partition in a few words, for the report.
             names: the clients' names; "client-0", "client-1", ... if None.
             groups: the clients' groups.
+            planted: whether they were made with the data.
         """
         names = tuple(names) if names is not None else tuple(f"client-{i}" for i in range(len(rows)))
         train: list[np.ndarray] = []
@@ -106,6 +108,7 @@ class Splits:
             kind=pool.kind,
             classes=pool.classes,
             groups=groups,
+            planted=planted,
             mean=pool.mean,
             std=pool.std,
             about="; ".join(part for part in (pool.about, how) if part),

@@ -123,6 +123,7 @@ class PlantedGroups:
             owner=np.repeat(names, size),
             ready=_marks(self.clients, self.train_size, self.validation_size, self.test_size),
             group=dict(zip(names, group.tolist(), strict=True)),
+            planted=True,
             about=f"Gaussian classes in {self.groups} planted groups",
         )
 

@@ -277,6 +277,7 @@ def about_clients(federation: Federation) -> dict[str, Any]:
         "classes": federation.classes,
         "about": federation.about,
         "groups": None if federation.groups is None else np.asarray(federation.groups).tolist(),
+        "planted": federation.planted,
         "sizes": {part: np.asarray(split.count).tolist() for part, split in parts.items()},
         "label_counts": federation.label_counts().tolist() if len(federation) <= 5000 else [],
         "class_names": list(federation.class_names),
