@@ -116,8 +116,8 @@ class Answers:
             raise CoterieError(f"the models were trained on images of bytes (uint8, 0 to 255), not {x.dtype}")
         if trained.kind == "f":
             x = x.astype(np.float32) if x.dtype != np.uint8 else x
-            bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1)) if x.dtype.kind == "f" else []
-            if len(bad):
+            bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
+            if bad.size:
                 raise CoterieError(f"row {bad[0] + 1} has a value that is not a finite number; replace it")
         return x
 

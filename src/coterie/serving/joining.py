@@ -229,9 +229,9 @@ def _mixed(models: Any, weights: np.ndarray) -> Any:
 
 def _sgd(run: TrainedRun) -> LocalSGD:
     """Return local training with the settings of the run's method, where it has them."""
-    settings = run.config["method"]
-    chosen = {key: settings[key] for key in ("lr", "momentum", "weight_decay", "batch_size") if key in settings}
-    return LocalSGD(**{key: value for key, value in chosen.items() if isinstance(value, int | float)})
+    settings, sgd = run.config["method"], LocalSGD()
+    chosen = {key: settings.get(key) for key in ("lr", "momentum", "weight_decay", "batch_size")}
+    return changed(sgd, **{key: value for key, value in chosen.items() if isinstance(value, int | float)})
 
 
 def _intervals(run: TrainedRun, name: str, y: np.ndarray, outputs: np.ndarray) -> dict[str, Any] | None:
