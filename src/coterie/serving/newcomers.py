@@ -64,8 +64,8 @@ def model_of_newcomer(run: "TrainedRun", rows: Any, group: int | str | None, nam
         raise CoterieError(f"group is for methods of known clusters, and {label} knows none; leave it out")
     if rule == "none":
         raise CoterieError(
-            f"{label} has no model for a client that took no part: its clients share nothing; train another method, or "
-            "let the new client train from the best of their models: coterie join-trained"
+            f"{label} has no model for a client that took no part: its clients share nothing; choose another method, "
+            "or let the new client train from the best of their models: coterie join-trained"
         )
     task = run.task
     if rule == "shared":
