@@ -82,6 +82,12 @@ class Answers:
             rows = self._numbers(rows)
         return self._array(np.asarray(rows)), [""] * len(rows)
 
+    def with_client(self, client: str, rows: Any) -> "Answers":
+        """Return it for a new client too, with statistics of its rows where each client has its own."""
+        if self.preparation is None or not hasattr(rows, "columns"):
+            return self
+        return dataclasses.replace(self, preparation=self.preparation.with_client(client, self._completed(rows)[0]))
+
     def targets(self, frame: Any) -> np.ndarray:
         """Return the targets of labelled rows, as models are trained on them."""
         if self.preparation is None:
