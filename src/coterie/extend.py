@@ -10,7 +10,7 @@ from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
-from coterie.methods.base import Fitted, Info, Method, Solved, Topology, method
+from coterie.methods.base import Fitted, Info, Method, Newcomer, Solved, Topology, method
 from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -28,6 +28,7 @@ __all__ = [
     "Info",
     "LocalSGD",
     "Method",
+    "Newcomer",
     "Peers",
     "Samples",
     "Solved",

@@ -11,6 +11,7 @@ import pytest
 import coterie as ct
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
+from coterie.experiment.folder import RunFolder
 from coterie.experiment.intervals import half_width, half_width_of, interval_record
 from coterie.experiment.prediction import Answers
 from coterie.storage.toml import dump_toml
@@ -161,15 +162,18 @@ def test_few_rows_take_the_pooled_interval():
 
 def test_a_comparison_opens_at_its_best_method(tmp_path):
     federation, both = classes_federation(), tmp_path / "both"
-    for label, validation in (("local", 0.6), ("fedavg", 0.7), ("ditto", 0.5), ("pooled", 0.9)):
-        saved_run(both / label / "seed-0", federation, "linear", label, validation=validation)
+    for label, score in (("local", 0.6), ("fedavg", 0.7), ("ditto", 0.5), ("pooled", 0.9)):
+        saved_run(both / label / "seed-0", federation, "linear", label, score=score)
     tables = {"run": {"seed": 0}, "compare": {"methods": ["local", "fedavg", "ditto", "pooled"], "seeds": 1}}
     (both / "comparison.toml").write_text(dump_toml(tables))
     assert ct.open(both).config["method"]["name"] == "fedavg"  # pooled needs everybody's data
     assert ct.open(both, "pooled").config["method"]["name"] == "pooled"
     with pytest.raises(CoterieError, match="no method 'fedvag'; did you mean fedavg"):
         ct.open(both, "fedvag")
+    RunFolder(both / "ditto" / "seed-0").save_scores({"test.accuracy": np.full(5, 0.8)})
+    assert ct.open(both).config["method"]["name"] == "ditto"  # every score of the kept models, where the run has them
     (both / "fedavg" / "seed-0" / "summary.json").unlink()
+    (both / "ditto" / "seed-0" / "summary.json").unlink()
     assert ct.open(both).config["method"]["name"] == "local"
     with pytest.raises(CoterieError, match="is not complete; continue it with"):
         ct.open(both, "fedavg")

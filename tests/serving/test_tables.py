@@ -130,3 +130,16 @@ def test_the_commands(run, new, tmp_path):
     assert code == 0
     assert "east starts from" in said
     assert ct.open(run / "joined" / "east").clients == ("east",)
+
+
+def test_a_new_site_keeps_its_own_scale(tmp_path):
+    """Where each site has statistics of its own, a single row of a new site is scaled by those of its labelled rows."""
+    federation = ct.load(visits(), target="died", client="hospital", standardise="local")
+    saved_run(tmp_path / "run", federation, "linear", "fedavg")
+    rows = visits().drop(columns="hospital").head(12)
+    member = ct.join_trained(tmp_path / "run", rows, name="east", out=tmp_path / "east", passes=2)
+    both, one = (ct.open(tmp_path / "east").predict(rows.head(count)) for count in (2, 1))
+    np.testing.assert_allclose(probabilities(one), probabilities(both)[:1], rtol=1e-5)
+    own = member.answers.preparation.statistics["east"]
+    np.testing.assert_allclose(own.mean[0], rows["age"].mean())
+    assert set(ct.open(tmp_path / "east").answers.preparation.statistics) == {"east"}

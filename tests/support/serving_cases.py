@@ -47,7 +47,7 @@ def image_federation():
     return dataclasses.replace(federation, mean=(0.4,), std=(0.3,))
 
 
-def saved_run(folder, federation, model="mlp", method="fedavg", models=None, validation=0.5, **options):
+def saved_run(folder, federation, model="mlp", method="fedavg", models=None, score=0.5, **options):
     """Write the folder of a complete run whose models are random, or given as `[K, ...]`."""
     job = make_job(federation, model, method, rounds=1, **options)
     task = job.method.adapt(job.task)
@@ -63,7 +63,7 @@ def saved_run(folder, federation, model="mlp", method="fedavg", models=None, val
             errors = np.abs(output - federation.validation.y[k, :count].reshape(output.shape))
             residuals.append(errors * federation.target_std)
         intervals = interval_record(federation.names, residuals)
-    scores = dict.fromkeys(("validation_score", "test_score", "test_own_score"), [validation] * len(federation))
+    scores = dict.fromkeys(("validation_score", "test_score", "test_own_score"), [score] * len(federation))
     result = Result(
         config=job.config,
         names=federation.names,

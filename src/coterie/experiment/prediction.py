@@ -82,6 +82,12 @@ class Answers:
             rows = self._numbers(rows)
         return self._array(np.asarray(rows)), [""] * len(rows)
 
+    def with_client(self, client: str, rows: Any) -> "Answers":
+        """Return it for a new client too, with statistics of its rows where each client has its own."""
+        if self.preparation is None or not hasattr(rows, "columns"):
+            return self
+        return dataclasses.replace(self, preparation=self.preparation.with_client(client, self._completed(rows)[0]))
+
     def targets(self, frame: Any) -> np.ndarray:
         """Return the targets of labelled rows, as models are trained on them."""
         if self.preparation is None:
@@ -116,8 +122,8 @@ class Answers:
             raise CoterieError(f"the models were trained on images of bytes (uint8, 0 to 255), not {x.dtype}")
         if trained.kind == "f":
             x = x.astype(np.float32) if x.dtype != np.uint8 else x
-            bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1)) if x.dtype.kind == "f" else []
-            if len(bad):
+            bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
+            if bad.size:
                 raise CoterieError(f"row {bad[0] + 1} has a value that is not a finite number; replace it")
         return x
 

@@ -82,7 +82,8 @@ def join_trained(
     run = run if isinstance(run, TrainedRun) else open(run)
     if name in run.clients:
         raise CoterieError(f"{run.path} has a client {name!r} already; choose another name")
-    x, y = labelled(run.answers, rows, name)
+    known = run.answers.with_client(name, rows)
+    x, y = labelled(known, rows, name)
     if len(x) < 2:
         raise CoterieError(f"{len(x)} row of {name!r} is too few to train on; predict with the model of a new client")
     with precision(np.dtype(run.task.dtype).name):
@@ -110,7 +111,7 @@ def join_trained(
         "losses": chosen.losses,
         "weights": {run.clients[k]: float(weights[k]) for k in np.argsort(-weights, kind="stable") if weights[k] > 0},
     }
-    answers = dataclasses.replace(run.answers, intervals=_intervals(run, name, y, chosen.outputs))
+    answers = dataclasses.replace(known, intervals=_intervals(run, name, y, chosen.outputs))
     member = _member(run, name, len(x), chosen.variables, answers, joined)
     return member if out is None else write_model(member, name, out)
 
@@ -229,9 +230,9 @@ def _mixed(models: Any, weights: np.ndarray) -> Any:
 
 def _sgd(run: TrainedRun) -> LocalSGD:
     """Return local training with the settings of the run's method, where it has them."""
-    settings = run.config["method"]
-    chosen = {key: settings[key] for key in ("lr", "momentum", "weight_decay", "batch_size") if key in settings}
-    return LocalSGD(**{key: value for key, value in chosen.items() if isinstance(value, int | float)})
+    settings, sgd = run.config["method"], LocalSGD()
+    chosen = {key: settings.get(key) for key in ("lr", "momentum", "weight_decay", "batch_size")}
+    return changed(sgd, **{key: value for key, value in chosen.items() if isinstance(value, int | float)})
 
 
 def _intervals(run: TrainedRun, name: str, y: np.ndarray, outputs: np.ndarray) -> dict[str, Any] | None:

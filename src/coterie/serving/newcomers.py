@@ -64,8 +64,8 @@ def model_of_newcomer(run: "TrainedRun", rows: Any, group: int | str | None, nam
         raise CoterieError(f"group is for methods of known clusters, and {label} knows none; leave it out")
     if rule == "none":
         raise CoterieError(
-            f"{label} has no model for a client that took no part: its clients share nothing; train another method, or "
-            "let the new client train from the best of their models: coterie join-trained"
+            f"{label} has no model for a client that took no part: its clients share nothing; choose another method, "
+            "or let the new client train from the best of their models: coterie join-trained"
         )
     task = run.task
     if rule == "shared":
@@ -79,12 +79,13 @@ def model_of_newcomer(run: "TrainedRun", rows: Any, group: int | str | None, nam
             f"{label} chooses a new client's model among those of its clients: give some of its rows with the target, "
             "new_client(rows=...) or --rows"
         )
-    weights = fit_weights(errors_of(task, run.everyone(), *labelled(run.answers, rows, name)))
+    answers = run.answers.with_client(name, rows)
+    weights = fit_weights(errors_of(task, run.everyone(), *labelled(answers, rows, name)))
     if rule == "nearest":
         weights = np.eye(len(weights))[int(np.argmax(weights))]
     used = np.flatnonzero(weights)
     models = [run.load(int(place), task) for place in used]
-    return MixtureModel(task, models, weights[used], lambda: run.answers, name)
+    return MixtureModel(task, models, weights[used], lambda: answers, name)
 
 
 def labelled(answers: Answers, rows: Any, client: str | None) -> tuple[np.ndarray, np.ndarray]:

@@ -70,7 +70,9 @@ class _Graph:
     """Nodes and constants, encoded as they are added."""
 
     def __init__(self, dtype: Any):
-        self.dtype, self.nodes, self.constants, self.count = np.dtype(dtype), [], [], 0
+        self.dtype, self.count = np.dtype(dtype), 0
+        self.nodes: list[bytes] = []
+        self.constants: list[bytes] = []
 
     def constant(self, name: str, array: Any) -> str:
         """Add a tensor."""

@@ -16,6 +16,7 @@ from coterie.experiment.folder import RunFolder, model_file
 from coterie.experiment.personal_model import PersonalModel, read_model
 from coterie.experiment.prediction import Answers, read_record, route
 from coterie.experiment.result import ALL_MODELS, MODEL_FILES, SHARED_MODEL
+from coterie.learning.score import score_named, verdict_score
 from coterie.spec import nearest
 from coterie.storage.toml import read_toml
 
@@ -111,7 +112,7 @@ def open(path: str | Path, method: str | None = None, *, seed: int | None = None
 
     Args:
         path: the folder of a run, of a comparison, or of one client's model (`coterie export`).
-        method: of a comparison: the method's label; default: the best by validation score that needs no pooled data.
+        method: of a comparison: the method's label; default: the best on the leaderboard that needs no pooled data.
         seed: of a comparison: which run of the method; default: the first.
         model: the model the run was trained with, if it is a module or a function of your own.
     """
@@ -161,28 +162,32 @@ def _run_of_comparison(folder: Path, method: str | None, seed: int | None) -> Pa
     if method is not None and method not in labels:
         guess = nearest(method, labels) or f"; it has {', '.join(labels)}"
         raise CoterieError(f"{folder} has no method {method!r}{guess}")
-    seed = tables["run"]["seed"] if seed is None else seed
-    if method is not None:
-        return folder / method / f"seed-{seed}"
-    scores = {label: _validation_score(folder / label / f"seed-{seed}") for label in labels}
-    usable = {label: score for label, score in scores.items() if score is not None}
-    if not usable:
-        raise CoterieError(f"no run of {folder} with seed {seed} is complete; `coterie resume {folder}` continues them")
-    return folder / max(usable, key=lambda label: usable[label]) / f"seed-{seed}"
+    first = tables["run"]["seed"]
+    if method is None:
+        scores = {label: _test_score(sorted((folder / label).glob("seed-*"))) for label in labels}
+        usable = {label: score for label, score in scores.items() if score is not None}
+        if not usable:
+            raise CoterieError(f"no method of {folder} is complete; `coterie resume {folder}` continues it")
+        method = max(usable, key=lambda label: usable[label])
+    return folder / method / f"seed-{first if seed is None else seed}"
 
 
-def _validation_score(path: Path) -> float | None:
-    """Return a run's mean validation score (larger is better); None if it is not complete or no site could use it."""
-    run = RunFolder(path)
-    if not run.complete:
+def _test_score(paths: list[Path]) -> float | None:
+    """Return the mean test score of a method's runs (larger is better) by which the comparison judges.
+
+    None: no run is complete, or no site could use the method, since it needs all data in one place or has no model.
+    """
+    runs = [run for run in map(RunFolder, paths) if run.complete]
+    if not runs or runs[0].summary().get("role") in ("ceiling", "pooled", "guess"):
         return None
-    summary = run.summary()
-    if summary.get("role") in ("ceiling", "pooled", "guess"):
-        return None
-    row = next((row for row in run.lines("metrics.jsonl") if row["round"] == summary["round"]), None)
-    validated = np.array(run.clients()["sizes"]["validation"]) > 0
-    if row is None or not validated.any():
-        score = summary["mean"]
-    else:
-        score = float(np.asarray(row["validation_score"])[validated].mean())
-    return score if summary["higher_is_better"] else -score
+    means = []
+    for run in runs:
+        about, summary = run.clients(), run.summary()
+        scores, name = run.scores(), summary["metric"]
+        if scores is None:  # a run of version 0.1
+            means.append(score_named(name).sign * summary["mean"])
+            continue
+        if run.config()["run"].get("metric") is None:
+            name = verdict_score(about["kind"], about["label_counts"])
+        means.append(score_named(name).sign * float(np.nanmean(scores[f"test.{name}"])))
+    return float(np.mean(means))

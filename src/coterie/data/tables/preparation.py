@@ -161,6 +161,16 @@ class Preparation:
         mine = tuple(record for record in self.clients if record[0] == client)
         return dataclasses.replace(self, statistics=shared, sent=sent, clients=mine)
 
+    def with_client(self, client: str, frame: Any) -> "Preparation":
+        """Return it with the statistics of a new client's rows, where each client has its own; otherwise unchanged."""
+        if ALL in self.statistics or client in self.statistics:
+            return self
+        self.check(frame)
+        columns = [column for column in self.columns if column.used and column.kind != "words"]
+        read = [column.read(frame[column.name], frozenset(self.na)).numbers for column in columns]
+        numbers = np.concatenate([np.zeros((len(frame), 0)), *(part for part in read if part is not None)], axis=1)
+        return dataclasses.replace(self, statistics={**self.statistics, client: _statistics_of(numbers)})
+
     def intake(self) -> Any:
         """Return "what went in": the task, the columns, the clients and the warnings, for screen and report."""
         from coterie.data.tables.intake import Intake
