@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie import registry
-from coterie.cli import app, training
+from coterie.cli import app, comparing
 from coterie.comparison.config import choice_of, with_method
 from coterie.comparison.repeat import repeat_command
 from coterie.comparison.tuning import tuned_values

@@ -84,8 +84,9 @@ def gain_tile(comparison: "Comparison") -> Tile:
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
     """Return what the best method that learned a graph says.
 
-    `method` is its label, `table` that of `who`, `taken [K]` the weight each client gives to others in all, `found` the
-    groups. They are None where there are too many clients to list, or to search for groups within seconds.
+    `method` is its label, `table` that of `who`, `taken [K]` the weight that each client gives to others in all,
+    `bytes [K]` what it sends and receives, `found` the groups. All but the label and the bytes are None where there are
+    too many clients to list, or to search for groups within seconds.
     """
     from coterie.comparison.who import TIED, best_learner, groups_found, learned_weights, who
 
@@ -99,6 +100,7 @@ def partners(comparison: "Comparison") -> dict[str, Any] | None:
         "method": label,
         "table": who(comparison, label) if few else None,
         "taken": 1 - np.diag(learned_weights(comparison.results[label])) if few else None,
+        "bytes": np.mean([sum(result.ledger.totals().values()) for result in comparison.results[label]], axis=0),
         "found": groups_found(comparison, label) if count <= (LISTED if tied else SEARCHED) else None,
     }
 
@@ -152,7 +154,7 @@ def price_tile(comparison: "Comparison") -> Tile:
     answer = f"{bytes_text(cost)} per client"
     whole, reference = fedavg_bytes(comparison)
     words = []
-    if whole and best != reference:
+    if whole and comparison.results[best][0].config["method"]["name"] != "fedavg":
         words.append("as much as FedAvg" if _same(cost, whole) else f"{times_text(cost / whole)} FedAvg")
     time, other = f"{seconds:.1f} s of training", rows.get(reference or "")
     if other is not None and best != reference and other["seconds"] > 0:

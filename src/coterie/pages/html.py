@@ -60,7 +60,7 @@ def h(tag: str, *children: Any, **attributes: Any) -> Html:
 
 def join(*children: Any) -> Html:
     """Return pieces one after the other: `Html` as it is, everything else escaped."""
-    pieces = []
+    pieces: list[str] = []
     for child in children:
         if isinstance(child, Html):
             pieces.append(child)

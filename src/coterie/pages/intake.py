@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.experiment.folder import RunFolder
-from coterie.learning.score import verdict_score, verdict_words
 from coterie.pages.html import Cell, Html, Row, h, join, table
 from coterie.pages.words import clip, count_text, listed
 
@@ -48,7 +47,7 @@ def _record(comparison: "Comparison") -> Mapping[str, Any]:
 
 
 def _sentences(comparison: "Comparison", record: Mapping[str, Any]) -> list[str]:
-    """Return the task, the inputs, and by what methods are judged, as sentences."""
+    """Return the task and the inputs as sentences."""
     clients = comparison.clients
     shape = clients.get("sample_shape")
     inputs = ""
@@ -59,10 +58,7 @@ def _sentences(comparison: "Comparison", record: Mapping[str, Any]) -> list[str]
         inputs += f"; {record['statistics']}." if record.get("statistics") else "."
     elif shape:
         inputs = f"A sample is an array of {' × '.join(map(str, shape))} numbers."
-    said = [record.get("task") or _task(clients), inputs]
-    counts = clients.get("label_counts") or ()
-    if verdict_score(clients["kind"], counts) == comparison.metric:
-        said.append(verdict_words(clients["kind"], counts, clients.get("class_names") or ()))
+    said = (record.get("task") or _task(clients), inputs)
     return [sentence[:1].upper() + sentence[1:].rstrip(".") + "." for sentence in said if sentence]
 
 
@@ -74,7 +70,7 @@ def _task(clients: Mapping[str, Any]) -> str:
     if clients["kind"] != "classification" or counts.ndim != 2 or not counts.size:
         return ""
     names = clients.get("class_names") or range(counts.shape[1])
-    each = [f"{clip(str(name))} {count_text(int(n))}" for name, n in zip(names, counts.sum(0), strict=True)]
+    each = [f"{clip(str(name))} ({count_text(int(n))})" for name, n in zip(names, counts.sum(0), strict=True)]
     more = [f"{count_text(len(each) - CLASSES)} more"] if len(each) > CLASSES else []
     words = listed([*each[: CLASSES if more else len(each)], *more])
     return f"Classification, {count_text(counts.shape[1])} classes (training samples): {words}."

@@ -173,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         seen = -1
         while True:
             with live.changed:
-                news = live.changed.wait_for(lambda seen=seen: live.version > seen, ALIVE)
+                news = live.version > seen or live.changed.wait(ALIVE)
                 seen, ended = live.version, live.ending
                 message = f"data: {json.dumps(live.growing.state())}\n\n" if news else ": still here\n\n"
             if ended is not None:

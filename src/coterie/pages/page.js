@@ -25,7 +25,8 @@ function openPage(data, names, paintAll) {
     if (!place) return;
     const look = { ...LOOKS[theme()], width: widthOf(place), printing, narrow: !printing && window.innerWidth < 640 };
     const [traces, layout] = figure(look);
-    Plotly.react(place, traces, layout.width ? layout : { ...layout, width: look.width }, config);
+    const size = { width: look.width, height: printing ? 0.72 * layout.height : layout.height };
+    Plotly.react(place, traces, layout.width ? layout : { ...layout, ...size }, config);
   }
 
   function paint() {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["section"]
 
 ROWS = 25  # clients listed at once; the others are behind a click
-PARTNERS = 3  # named for each client
+PARTNERS = 4  # named for each client
 
 
 def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
@@ -40,6 +40,7 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
     heads += [*([f"gain{unit}"] if with_gain else []), "bytes"]
     sites = list(frame.groupby("site", sort=False))
     taken = dict(zip(comparison.clients["names"], learned["taken"], strict=True))
+    sent = dict(zip(comparison.clients["names"], learned["bytes"], strict=True))
     if grouped:
         sites.sort(key=lambda item: member.get(item[0], 0))
     rows = []
@@ -56,7 +57,7 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
         if with_gain:
             own = known.get(site)
             cells.append(gain_cell(float(part["gain"].iloc[0]), score, _between(own, score)))
-        rows.append(Row([*cells, bytes_text(float(part["bytes"].sum()))]))
+        rows.append(Row([*cells, bytes_text(float(sent[site]))]))
     said = "" if found is None else f"{found.sentence} "
     words = (
         f"As {learned['method']} learned it. {said}The weight is what a client takes from others in all; the rest is "

@@ -34,7 +34,13 @@ def rounds(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
         figure("loss-curve", "Test loss over rounds", "Test loss"),
         class_="pair",
     )
-    return join(h("p", words), choice("legend", "Methods shown", bands), pair)
+    return join(h("p", words), choice("legend", "Methods shown", bands), key(data, "key print-only"), pair)
+
+
+def key(data: Mapping[str, Any], kind: str = "key") -> Html:
+    """Return the colours of the methods."""
+    methods = [row["method"] for row in data["methods"]]
+    return h("div", [h("span", h("i", class_="dot", data_method=name), name) for name in methods], class_=kind)
 
 
 def each_client(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
@@ -97,15 +103,13 @@ def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
     if not any(row["bytes_per_client"] > 0 for row in data["methods"]):
         return ""
     name = data["trained"]["metric_name"]
-    methods = [row["method"] for row in data["methods"]]
     words = (
         f"The bytes a client has sent and received (mean over clients, logarithmic) and its {name} then; the large "
         "marker is the end of the run. Methods that send nothing are drawn as a line."
     )
-    key = [h("span", h("i", class_="dot", data_method=method), method) for method in methods]
     return join(
         h("p", words),
-        h("div", key, class_="key"),
+        key(data),
         figure("bytes-plot", f"{name} against bytes per client"),
         h("p", "A round with the hub costs one model up and one down per participating client.", class_="note"),
     )
