@@ -216,6 +216,23 @@ def test_what_was_compared_can_be_read_back(done, tmp_path):
         Comparison.read([])
 
 
+def test_a_comparison_of_version_0_1_is_read(done, tmp_path):
+    comparison, folder, _ = done
+    old = tmp_path / "old"
+    shutil.copytree(folder, old)
+    for file in old.rglob("scores.npz"):
+        file.unlink()
+    for file in old.rglob("summary.json"):
+        file.write_text(file.read_text().replace('"role": "pooled"', '"role": "ceiling"'))
+    lines = (old / "comparison.toml").read_text().splitlines()
+    (old / "comparison.toml").write_text("\n".join(line for line in lines if not line.startswith(("splits", "tune"))))
+    read = Comparison.read([old])
+    assert [row["role"] for row in read.leaderboard()][-1] == "pooled"
+    for method in comparison.results:
+        np.testing.assert_allclose(read.scores(method, "accuracy"), comparison.scores(method, "accuracy"), atol=1e-6)
+    assert read.judgement().interval.mean == pytest.approx(comparison.judgement().interval.mean, abs=0.02)
+
+
 def test_the_same_method_with_other_settings_gets_a_label_that_says_which(done, tmp_path):
     _, folder, _ = done
     other = ComparisonConfig.from_dict(TINY).experiment.replace({"method": {"name": "fedavg", "lr": 0.5}})
