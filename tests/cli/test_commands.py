@@ -472,9 +472,12 @@ def test_bad_input_is_one_sentence_and_status_2(words, sentence):
 
 def test_an_unconnected_graph_is_refused_before_anything_runs():
     Path("graph.edgelist").write_text("0 1\n2 3\n4 3\n")
-    words = ["--set", "graph.name=edges", "--set", "graph.path=graph.edgelist", "--methods", "local,gossip-sgd"]
-    refuse("needs a connected graph", "compare", *SMALL, *words)
+    words = ["--set", "graph.name=edges", "--set", "graph.path=graph.edgelist", "--methods"]
+    refuse("needs a connected graph", "compare", *SMALL, *words, "gossip-sgd")
     assert not Path("comparison").exists()
+    outcome = call("compare", *SMALL, *words, "local,gossip-sgd", "--seeds", 1, "--no-tune")
+    assert "gossip-sgd has no result: " in outcome.stdout  # the others go on
+    assert "needs a connected graph" in outcome.stdout
 
 
 def test_the_version_is_that_of_the_package():

@@ -85,14 +85,15 @@ def compare(
         if folder is not None and began:
             locks.enter_context(folder.lock())  # what is there must not change any more
         plan = Plan.of(asked, folder)
+        runner = Runner(plan, folder, device)
+        runner.prepare()
         if folder is not None:
             if not began:
                 locks.enter_context(folder.lock())
                 if folder.exists():
                     raise CoterieError(f"{folder.path} was begun by another process just now; call this once more")
             plan.write(folder)
-        with shown(progress, len(plan.runs) * len(plan.variants)) as show:
-            runner = Runner(plan, folder, device, show)
+        with shown(progress, len(plan.runs) * len(plan.variants)) as runner.progress:
             runner.run()
     results = runner.results
     path = None if folder is None else folder.path
@@ -117,30 +118,50 @@ class Runner:
         plan: what is compared.
         folder: where it is kept; None keeps everything in memory.
         device: where to run.
-        progress: called as `compare` says.
     """
 
-    def __init__(
-        self, plan: Plan, folder: ComparisonFolder | None, device: "Device", progress: ComparisonProgress | None
-    ):
-        self.plan, self.folder, self.device, self.progress = plan, folder, device, progress
+    def __init__(self, plan: Plan, folder: ComparisonFolder | None, device: "Device"):
+        self.plan, self.folder, self.device = plan, folder, device
+        self.progress: ComparisonProgress | None = None
         self.results: dict[str, list[Result]] = {label: [] for label in plan.variants}
         self.failures: dict[str, str] = {}
         self._records: dict[str, dict[int, dict[str, Any]]] = {label: {} for label in plan.variants}
         self._jobs: dict[tuple[str, int], Job] = {}
         self._engines: dict[int, Engine] = {}
+        self._refused: dict[str, CoterieError] = {}
+        self._changed: list[str] = []  # methods that had no result, and are tried with other settings
         self._first_error: CoterieError | None = None
+
+    def prepare(self) -> None:
+        """See which methods can be used with these clients, before anything is written; raise if none can."""
+        self._recall_failures()
+        refused: dict[str, CoterieError] = {}
+        _ = self.plan.tasks  # a model that does not fit the data is refused here, whatever the method
+        for label in self.plan.variants:
+            if label not in self.failures:
+                try:
+                    self._job(label, 0)
+                except CoterieError as error:
+                    refused[label] = error
+        if refused and len(refused) + len(self.failures) == len(self.plan.variants):
+            raise next(iter(refused.values()))
+        self._refused = refused
 
     def run(self) -> None:
         """Run every method with every seed; raise the first error if none has a result."""
         if self.progress is not None:
             about = {"intake": describe(self.plan.federations[0])}
             self.progress("", 0, "plan", 0, len(self.plan.runs) * len(self.plan.variants), about)
-        self._recall_failures()
+        for label in self._changed:
+            if self.folder is not None:
+                self.folder.forget(label)
+        for label, error in self._refused.items():
+            self._fail(label, error)
         for number in self.plan.runs:
             for label in self.plan.variants:
                 if label not in self.failures:
                     self._run(label, number)
+        self.failures = {label: self.failures[label] for label in self.plan.variants if label in self.failures}
         for label in self.failures:
             del self.results[label]
         if not self.results:
@@ -165,7 +186,7 @@ class Runner:
             if difference(record["config"], variant.to_dict()) is None:
                 self.failures[label] = record["failure"]
             else:
-                self.folder.forget(label)
+                self._changed.append(label)
 
     def _run(self, label: str, number: int) -> None:
         """Run one method with one seed; what goes wrong with the method is written down."""

@@ -148,6 +148,8 @@ class ComparisonConfig:
             if not isinstance(table, Mapping):
                 raise CoterieError(f"{key} must be a section: write [{key}] and its keys below it")
         settings = build(CompareSettings, sections["compare"], "compare")
+        if "methods" in sections["compare"] and not settings.methods:
+            raise CoterieError(f"methods is empty; name at least one, for example {DEFAULT_METHODS[1]}")
         names = settings.methods or DEFAULT_METHODS
         own = {name: _own_table(name, table, names) for name, table in sections["methods"].items()}
         method = rest.get("method", {})

@@ -258,7 +258,7 @@ def _usual(choices: list[MethodChoice], federation: Federation) -> list[MethodCh
 def _unique(choices: list[MethodChoice]) -> list[MethodChoice]:
     labels = [choice.label for choice in choices]
     if not choices:
-        raise CoterieError(f"methods is empty; name at least one, for example {DEFAULT_METHODS[0]}")
+        raise CoterieError(f"methods is empty; name at least one, for example {DEFAULT_METHODS[1]}")
     for label in labels:
         if labels.count(label) > 1:
             raise CoterieError(
