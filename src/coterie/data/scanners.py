@@ -11,11 +11,11 @@ from coterie.spec import param, spec
 
 __all__ = ["SCANNERS", "DigitScanners"]
 
-# What each make of scanner does to the images `[N, 1, 8, 8]` in [0, 1].
+# What each make of scanner does to the images `[N, 1, 8, 8]` in [-1, 1].
 SCANNERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "upright": lambda x: x,
     "quarter turn": lambda x: np.rot90(x, axes=(2, 3)),
-    "negative": lambda x: 1 - x,
+    "negative": lambda x: -x,
     "upside down": lambda x: x[:, :, ::-1, ::-1],
     "mirrored": lambda x: x[:, :, :, ::-1],
 }
@@ -23,16 +23,16 @@ SCANNERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @spec
 class DigitScanners:
-    """The 1,797 embedded digits at 20 sites with four makes of scanner, which nobody wrote down.
+    """The 1,797 embedded digits, in [-1, 1], at 25 sites with five makes of scanner, which nobody wrote down.
 
-    One make leaves the images upright, one turns them by 90 degrees, one gives a negative, one turns them upside down.
-    Every image is at one site only. Sites with the same scanner help each other; those with another one mislead. The
-    makes are the groups against which the report checks what was found; the methods do not get them.
+    One make leaves the images upright; the others turn them by 90 degrees, give a negative, turn them upside down, or
+    mirror them. Every image is at one site only. Sites with the same scanner help each other, those with another one
+    mislead. The makes are the groups with which the report compares what was found; no method gets them.
     """
 
-    sites: int = param(20, "number of sites; site i has scanner i modulo their number", at_least=2)
+    sites: int = param(25, "number of sites; site i has scanner i modulo their number", at_least=2)
     scanners: int = param(
-        4, f"makes of scanners, in the order {', '.join(SCANNERS)}", at_least=1, at_most=len(SCANNERS)
+        5, f"makes of scanners, in the order {', '.join(SCANNERS)}", at_least=1, at_most=len(SCANNERS)
     )
     unequal: float = param(
         0.3, "how much the sites' sizes differ: up to this share around the mean", at_least=0, below=1
@@ -52,7 +52,7 @@ class DigitScanners:
             raise CoterieError(f"sites must leave every site at least two of the {len(digits):,} images; use fewer")
         order = rng.permutation(len(digits))
         owner = np.repeat(np.arange(self.sites), np.diff(edges, prepend=0))
-        x, makes = digits.x[order], list(SCANNERS.values())
+        x, makes = 2 * digits.x[order] - 1, list(SCANNERS.values())  # a negative is then as easy to learn
         for make in range(self.scanners):
             here = owner % self.scanners == make
             x[here] = makes[make](x[here])

@@ -273,6 +273,7 @@ class Training:
         graph, slots = self.graph.keep(np.asarray(kept))
         rows = slots if self._ids is None else slots[self._ids]
         narrow = self.method.narrow(self.inner(state), slot_taker(rows))
+        self.method = self.method.at_stage(number + 1)
         self._use(graph, np.zeros(graph.neighbours.shape))
         state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
         return self.engine.place(state), jax.tree.map(lambda a: a[None], on_host(traffic))

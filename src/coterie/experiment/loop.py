@@ -218,6 +218,7 @@ class Loop:
         """Train on the graph that a checkpoint was written with."""
         weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
         self.training = self._training(graph, weights)
+        self.training.method = self.job.method.at_stage(self.round + 1)
         self.state, _ = self.training.init()  # only its shapes are used
 
     def _read_back(self, folder: RunFolder, record: Record) -> None:

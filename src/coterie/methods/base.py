@@ -125,6 +125,10 @@ class Method(abc.ABC):
         """Return the rounds after which the graph changes."""
         return ()
 
+    def at_stage(self, first: int) -> Self:
+        """Return the method of the stage that begins with round `first`: what its program leaves out may differ."""
+        return self
+
     def keep(self, state: Any, present: jax.Array, clients: int) -> jax.Array:
         """Return which slots `[C, D]` stay when a stage ends."""
         return present

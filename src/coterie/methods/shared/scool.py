@@ -37,6 +37,9 @@ from coterie.traced import changed
 __all__ = ["Evidence", "Scool", "State", "mix", "move"]
 
 
+HELD = "held"  # instead of an m_step, once the weights are no longer inferred; not for configs
+
+
 class State(NamedTuple):
     """Each client's model and optimiser, its weights over the slots, and the state of the prior."""
 
@@ -73,7 +76,6 @@ class Scool(LocalSGD, Method):
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
     tunes: ClassVar[Tunes] = {"temperature": (0.25, 0.5, 1.0)}
-    _inferring: ClassVar[Any] = True  # whether weights are still inferred in this round, set by `at_round`
     temperature: float = param(
         0.5, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
     )
@@ -146,19 +148,15 @@ class Scool(LocalSGD, Method):
         trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)  # theta^{t+1/2}
         before, after = task.shared(state.variables.params), task.shared(trained.variables.params)
 
-        def infer(_: Any) -> tuple[Any, ...]:
+        weights, own_weight, prior = state.weights, state.own_weight, state.prior
+        if self.m_step == HELD:
+            shared = mix(peers, after, *self._scaled(peers, weights, own_weight))
+        else:
             samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
             evidence = self._gather(task, after, samples, peers, clients)
             weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
             shared = after if self.holds else self._move(task, before, after, weights, own_weight, samples, peers)
-            return shared if drift is None else tree.plus(shared, drift), weights, own_weight, prior
-
-        def hold(value: tuple[Any, ...]) -> tuple[Any, ...]:
-            return mix(peers, after, *self._scaled(peers, *value[:2])), *value
-
-        value = (state.weights, state.own_weight, state.prior)
-        step = peers.choose(jnp.asarray(self._inferring), infer, hold, value) if self.holds else infer(value)
-        shared, weights, own_weight, prior = step
+            shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
         state = State(variables, trained.optimiser, weights, own_weight, prior)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
@@ -168,10 +166,9 @@ class Scool(LocalSGD, Method):
         """Whether clients train alone while the weights are inferred, and mix with the last ones afterwards."""
         return self.m_step == "mix" and not self.faithful and self.sparsify_after > 0
 
-    def at_round(self, number: jax.Array | int) -> Self:
-        """Return the method with the settings of a round, counted from 1: from some round on weights are held."""
-        now = super().at_round(number)
-        return changed(now, _inferring=number <= self.sparsify_after) if self.holds else now
+    def at_stage(self, first: int) -> Self:
+        """Return the method of the stage that begins with round `first`: after the last one weights may be held."""
+        return changed(self, m_step=HELD) if self.holds and first > self.sparsify_after else self
 
     def _move(
         self,
