@@ -1,13 +1,20 @@
 """With whom: the table of partners, the groups that weights form, and that fixed graphs are not taken for learned."""
 
+import json
+
+import networkx
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from coterie import registry
+from coterie.cli import app
 from coterie.comparison.comparison import Comparison
-from coterie.comparison.who import LEARNERS, best_learner, groups_found, learns_graph, who, write_who
+from coterie.comparison.folder import ComparisonFolder
+from coterie.comparison.who import LEARNERS, best_learner, groups_found, learns_graph, who, with_whom, write_who
 from coterie.errors import CoterieError
+from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
 from coterie.methods.component import TiedComponent
 from coterie.peers.ledger import Ledger
@@ -59,6 +66,67 @@ def together(groups=None, **results):
     alone = next((label for label, runs in by_label.items() if runs[0].role == "alone"), None)
     names = list(next(iter(by_label.values()))[0].names)
     return Comparison(by_label, {"names": names, "groups": groups}, alone, "")
+
+
+def on_disk(path, **results):
+    """Write made-up runs as the folder of a comparison."""
+    by_label = {name.replace("_", "-"): runs for name, runs in results.items()}
+    for label, runs in by_label.items():
+        for run in runs:
+            folder = RunFolder(path / label / f"seed-{run.config['run']['seed']}")
+            for name in ("graph", "ledger"):
+                (folder.path / name).mkdir(parents=True)
+            (folder.path / "config.toml").write_text(
+                f'[method]\nname = "{label}"\n[run]\nseed = {run.config["run"]["seed"]}\n'
+            )
+            about = {"names": list(run.names), "groups": None, "digest": "same"}
+            (folder.path / "clients.json").write_text(json.dumps(about))
+            folder.append("metrics.jsonl", run.rows[0])
+            for number, table in run.graphs.items():
+                folder.save_arrays("graph", number, table)
+            folder.save_arrays("ledger", 2, run.ledger.blocks[0] | {"neighbours": run.ledger.neighbours})
+            summary = {"round": 2, "metric": "accuracy", "seconds": run.seconds, "device": "cpu", "role": run.role}
+            folder.finish(summary)
+    seeds = len(next(iter(by_label.values())))
+    settings = {"seeds": seeds, "command": "made up"}
+    ComparisonFolder(path).write({"run": {"seed": 0}}, {label: {} for label in by_label}, settings)
+    return path
+
+
+def call(*words):
+    return CliRunner().invoke(app, ["graph", *map(str, words)])
+
+
+def test_the_command_line_writes_the_table_of_a_comparison_and_of_a_run(tmp_path):
+    alone = [made_up("local", None, [0.5] * 6, seed=s, role="alone") for s in (0, 1)]
+    scool = [made_up("scool-sbm", blocks([3, 3], 0.25), [0.7] * 6, seed=s, heard=5) for s in (0, 1)]
+    fixed = [made_up("gossip-sgd", blocks([6], 0.1), [0.9] * 6, seed=s) for s in (0, 1)]
+    folder = on_disk(tmp_path / "comparison", local=alone, scool_sbm=scool, gossip_sgd=fixed)
+    outcome = call(folder, "--out", tmp_path / "who.csv")
+    assert outcome.exit_code == 0, outcome.output
+    assert "scool-sbm: 2 groups of 3 sites each were found.\n" in outcome.stdout
+    table = pd.read_csv(tmp_path / "who.csv")
+    assert table.columns.tolist() == ["site", "learns_from", "weight", "gain", "bytes"]
+    assert table.iloc[0].tolist() == ["site-0", "site-1", 0.25, 0.2, 10]
+    assert len(table) == 12
+    assert call(folder).exit_code == 0  # GraphML beside the comparison
+    assert networkx.read_graphml(folder / "graph.graphml").edges["site-1", "site-0"]["weight"] == 0.25
+    run = folder / "scool-sbm" / "seed-1"
+    assert call(run, "--out", tmp_path / "run.csv").exit_code == 0
+    assert pd.read_csv(tmp_path / "run.csv")["gain"].isna().all()
+    for words, sentence in (
+        ([folder, "--method", "gossip-sgd"], "its neighbours are given, not learned"),
+        ([folder, "--round", 2], "those of"),
+        ([run, "--method", "local"], "--method is for the folder of a comparison"),
+        ([run, "--round", 2, "--out", tmp_path / "a.csv"], "a .csv has the weights of the models that were kept"),
+        ([folder, "--out", tmp_path / "a.xlsx"], "partners are written as .csv, weights as .graphml or .npy"),
+    ):
+        refused = call(*words)
+        assert refused.exit_code == 2, refused.output
+        assert sentence in refused.stderr
+    read = Comparison.read([folder])
+    assert with_whom(read) == "With whom, by scool-sbm: 2 groups of 3 sites each were found."
+    pd.testing.assert_frame_equal(read.who(top=1), who(read, "scool-sbm", 1))
 
 
 def test_the_table_of_a_run_by_hand():

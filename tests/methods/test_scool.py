@@ -220,6 +220,17 @@ def test_personal_layers_are_not_sent_and_not_mixed():
     assert sizes[()] - sizes["layers.1",] == 4 * (8 * 10 + 10)  # the last layer's floats
 
 
+def test_groups_are_found_with_personal_layers_too():
+    """Trained alone, the shared layers differ enough; neighbours' heads make all losses small, hence the median."""
+    federation = Natural()(PlantedGroups(groups=4, clients=16, separation=3.0).load(), None, 0)
+    task = Task.of(federation, Mlp(hidden=(16,)), personal=("layers.1",))
+    engine = Engine(task, federation, choose_device("cpu"))
+    method = ScoolSBM(lr=0.1, epochs=5, sparsify_after=10)
+    assert method.rule(task) == "median"
+    _, block, training = learn(engine, method, 10)
+    assert quality(federation, block, training.graph)["graph_auroc"] >= 0.95  # 0.5 where bases move together
+
+
 def test_a_neighbour_whose_loss_is_not_a_number_gets_no_weight():
     federation = Classes(classes=3)(Digits().load(), 6, 0)
     x = federation.train.x.copy()

@@ -146,13 +146,18 @@ def run_comparison(
 def _show(comparison: Any, folder: Path, report: str | None, console: Any) -> None:
     """Print the leaderboard, the answer with what to know about it, and what to do next."""
     from coterie.cli.screen import print_leaderboard
+    from coterie.comparison.who import with_whom
 
     judgement = comparison.judgement()
     print_leaderboard(console, comparison.leaderboard())
     console.print(judgement.sentence, markup=False, style="bold")
+    if partners := with_whom(comparison):
+        console.print(partners, markup=False, style="bold")
     for note in judgement.notes:
         console.print(note, markup=False)
     if report is not None:
         console.print(f"report: {report}", markup=False, soft_wrap=True)
+    if partners:
+        console.print(f"partners: coterie graph {folder} --out who.csv", markup=False, soft_wrap=True)
     if comparison.clients.get("features"):
         console.print(f"predict: coterie predict {folder} NEW.csv", markup=False, soft_wrap=True)

@@ -76,6 +76,8 @@ def _of_folder(folder: Path, out: Path | None, number: int | None, method: str |
 
     path = out or folder / "graph.graphml"
     table = path.suffix == ".csv"
+    if path.suffix not in (".csv", ".graphml", ".npy"):
+        raise CoterieError(f"{path}: partners are written as .csv, weights as .graphml or .npy; choose one of these")
     if table and number is not None:
         raise CoterieError("--round is for .graphml and .npy; a .csv has the weights of the models that were kept")
     if not ComparisonFolder(folder).exists():

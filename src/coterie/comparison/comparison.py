@@ -206,6 +206,12 @@ class Comparison:
         names = [name for name in SCORES if all(name in result.scores for result in results)]
         return {name: _mean(self.scores(method, name)) for name in names}
 
+    def who(self, method: str | None = None, top: int | None = None) -> Any:
+        """Return with whom every client learns as a DataFrame: see `coterie.comparison.who.who`."""
+        from coterie.comparison.who import who
+
+        return who(self, method, top)
+
     def to_frame(self) -> Any:
         """Return the leaderboard as a DataFrame: one row per method, with a column for every score."""
         import pandas as pd

@@ -21,7 +21,16 @@ from coterie.storage.durable import durable_write
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["GroupsFound", "best_learner", "groups_found", "learned_weights", "learns_graph", "who", "write_who"]
+__all__ = [
+    "GroupsFound",
+    "best_learner",
+    "groups_found",
+    "learned_weights",
+    "learns_graph",
+    "who",
+    "with_whom",
+    "write_who",
+]
 
 # Methods of the product that learn with whom to cooperate: by weights, or by giving similar sites the same model.
 TIED = frozenset(("network-lasso", "component"))
@@ -68,6 +77,12 @@ def write_who(subject: "Comparison | Result", path: str | Path, method: str | No
     frame["weight"], frame["gain"] = frame["weight"].round(4), frame["gain"].round(6)
     durable_write(Path(path), frame.to_csv(index=False).encode())
     return Path(path)
+
+
+def with_whom(comparison: "Comparison") -> str:
+    """Say in one line which groups the best method that learned a graph has found; empty if none learned one."""
+    label = best_learner(comparison)
+    return "" if label is None else f"With whom, by {label}: {groups_found(comparison, label).sentence}"
 
 
 def learns_graph(result: Result) -> bool:

@@ -33,7 +33,7 @@ class ScoolMMSBM(BlockScool):
     ) -> tuple[jax.Array, jax.Array, Any, Any]:
         """Infer roles and weights from all clients' losses."""
         losses, known, own_loss, baseline = share_losses(evidence, peers)
-        ell = sbm.centre(losses, known, self.baseline, own_loss=own_loss, log_classes=baseline, margin=self.margin)
+        ell = sbm.centre(losses, known, self.rule(task), own_loss=own_loss, log_classes=baseline, margin=self.margin)
         blocks = min(self.blocks or max(2, min(10, peers.clients // 4)), peers.clients)
         inferred = mmsbm.infer_mm(
             ell,

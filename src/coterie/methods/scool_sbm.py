@@ -32,7 +32,7 @@ class ScoolSBM(BlockScool):
         rows = (peers.ids[:, None], peers.neighbours)
         if self.faithful:
             return *self._as_published(losses, own_loss, rows, evidence, peers, key), (), None
-        ell = sbm.centre(losses, known, self.baseline, own_loss=own_loss, log_classes=baseline, margin=self.margin)
+        ell = sbm.centre(losses, known, self.rule(task), own_loss=own_loss, log_classes=baseline, margin=self.margin)
         blocks = min(self.blocks or max(2, min(25, peers.clients // 4)), peers.clients)
         inferred = sbm.infer(
             ell, known, blocks, key, sweeps=self.sweeps, temperature=self.temperature, pseudo_counts=self.pseudo_counts

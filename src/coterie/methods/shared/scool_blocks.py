@@ -22,8 +22,10 @@ class BlockScool(Scool):
     blocks: int = param(0, "hidden blocks (M); 0: one per four clients, 2 to 25", at_least=0)
     sweeps: int = param(10, "sweeps of variational updates per E-step", at_least=1)
     pseudo_counts: float = param(20.0, "weight of the prior on the block matrix, in pairs of clients", at_least=0)
-    baseline: Literal["classes", "median", "own"] = param(
-        "classes", "what a loss is compared with: log(classes), the median, or its owner's loss"
+    baseline: Literal["auto", "classes", "median", "own"] = param(
+        "auto",
+        "what a loss is compared with: log(classes), the median, or its owner's loss; auto: log(classes), but the "
+        "median where layers are personal",
     )
     margin: float = param(0.5, "how much worse than its owner a model may be, with baseline = 'own'", at_least=0)
 
@@ -32,6 +34,12 @@ class BlockScool(Scool):
         super().check(task, federation)
         if self.blocks > len(federation):
             raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
+
+    def rule(self, task: Task) -> Literal["classes", "median", "own"]:
+        """Return what losses are compared with: a neighbour's own layers make every model better than guessing."""
+        if self.baseline != "auto":
+            return self.baseline
+        return "median" if task.personal_names else "classes"
 
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
         """Return no state: every round starts from k-means on the new losses."""
