@@ -100,7 +100,7 @@ def partners(comparison: "Comparison") -> dict[str, Any] | None:
         "method": label,
         "table": who(comparison, label) if few else None,
         "taken": 1 - np.diag(learned_weights(comparison.results[label])) if few else None,
-        "bytes": np.mean([sum(result.ledger.totals().values()) for result in comparison.results[label]], axis=0),
+        "bytes": np.mean([np.sum([*r.ledger.totals().values()], axis=0) for r in comparison.results[label]], axis=0),
         "found": groups_found(comparison, label) if count <= (LISTED if tied else SEARCHED) else None,
     }
 
