@@ -9,7 +9,7 @@ import pytest
 
 import coterie as ct
 from coterie.comparison import candidates, tuning
-from coterie.comparison.candidates import Candidate, Trials, budget
+from coterie.comparison.candidates import Candidate, StackedTraining, Trials, budget
 from coterie.comparison.compare import compare
 from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import ComparisonConfig, choice_of
@@ -17,7 +17,7 @@ from coterie.comparison.folder import ComparisonFolder
 from coterie.comparison.tuning import tuned_values
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, StackedTraining, Training
+from coterie.experiment.engine import Engine, Training
 from coterie.experiment.job import Job, make_task
 from coterie.experiment.result import Result
 from coterie.learning.evaluate import validation_loss
@@ -97,7 +97,7 @@ def searched(monkeypatch):
                 best = sorted(first, key=lambda each: each.loss)[: candidates.FINALISTS]
                 return [self.run(c.method, self.long) if c in best else c for c in first]
 
-            def all_of(self, methods, width):
+            def all_of(self, methods):
                 return [self.run(method, self.long) for method in methods]
 
         monkeypatch.setattr(candidates, "Trials", FakeTrials)
@@ -132,7 +132,7 @@ def test_a_candidate_that_diverges_loses_and_if_all_do_it_is_said(searched):
         searched({"lr": VALUES["lr"]}, lambda lr, tie, n: np.inf)
 
 
-def test_candidates_as_one_program_are_the_candidates_one_by_one():
+def test_candidates_as_one_program_are_the_candidates_one_by_one(monkeypatch):
     federation = ct.federation(pairs(), validation=0.2)
     config = ComparisonConfig.from_dict({"model": {"name": "linear"}, "run": {"rounds": 4, "evaluate_every": 4}})
     job = Job.of(config.experiment, federation, make_task(config.experiment, federation))
@@ -148,10 +148,14 @@ def test_candidates_as_one_program_are_the_candidates_one_by_one():
         np.testing.assert_allclose(block.loss[i], own.loss, rtol=1e-5, atol=1e-6)
         expected = alone.evaluate(state, 4)
         np.testing.assert_allclose(rows["validation_loss"][i], expected["validation_loss"], rtol=1e-5, atol=1e-6)
+    alone = Trials(job, engine).halving(methods)
+    monkeypatch.setattr(candidates, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(Trials, "together", lambda self, count: True)
     trials = Trials(job, engine)
-    both = [trials._stacked(methods, 2), [trials._to(trials._start(method), trials.long) for method in methods]]
-    losses = [[candidate.loss for candidate in each] for each in both]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    together = [*trials.halving(methods), *trials.all_of(methods[:1])]
+    assert trials.width == 2
+    losses = [candidate.loss for candidate in [*alone, alone[0]]]
+    np.testing.assert_allclose([candidate.loss for candidate in together], losses, rtol=1e-5)
 
 
 # -- a comparison of real runs -----------------------------------------------------------------------------------------

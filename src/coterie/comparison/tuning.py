@@ -123,12 +123,11 @@ def _search(
     trials = Trials(job, engine, lambda done: notify(done, total))
     chosen = {name: float(getattr(job.method, name)) for name in values}
     records: list[dict[str, Any]] = []
-    best, width = None, 0
+    best: float | None = None
     for name, tried in values.items():
         others = [v for v in tried if best is None or v != chosen[name]]
         methods = [dataclasses.replace(job.method, **{**chosen, name: value}) for value in others]
-        width = width or len(methods)
-        trained = trials.halving(methods) if best is None else trials.all_of(methods, max(width, len(methods)))
+        trained = trials.halving(methods) if best is None else trials.all_of(methods)
         for value, candidate in zip(others, trained, strict=True):
             loss = None if candidate.diverged else candidate.loss
             about = {"rounds": candidate.round, "best_round": candidate.best_round, "validation_loss": loss}

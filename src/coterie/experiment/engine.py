@@ -5,7 +5,7 @@ programs. A `Training` is one method, one graph and one seed on it. Neither know
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,12 +27,9 @@ from coterie.peers.base import Arrivals, Traffic, on_host
 from coterie.peers.coding import Coder
 from coterie.peers.factory import PeersFactory
 from coterie.peers.local import Plan, Simulation
-from coterie.peers.tables import make_tables
+from coterie.peers.tables import make_tables, widened
 
-__all__ = ["Engine", "Rounds", "StackedTraining", "Training"]
-
-
-PLACES = ("listeners", "listening", "seat", "chance", "schedule")  # the tables over places for listeners
+__all__ = ["Engine", "Rounds", "Training"]
 
 
 class Rounds(NamedTuple):
@@ -316,40 +313,6 @@ class Training:
         return self.engine.call(program, key, *always, *arguments, donate=donate)
 
 
-class StackedTraining(Training):
-    """Several settings of one method, trained as one program: states and results have them as their first axis.
-
-    Args:
-        engine: the federation on its device.
-        methods: the same method with other real-valued settings (zero in all of them or in none).
-        graph, weights, seed: as for a `Training`, the same for all.
-    """
-
-    def __init__(self, engine: Engine, methods: Sequence[Method], graph: Graph, weights: np.ndarray, seed: int):
-        super().__init__(engine, methods[0], graph, weights, seed)
-        self.method = jax.tree.map(lambda *leaves: np.stack(leaves), *methods)
-        self.count = len(methods)
-
-    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
-        """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
-        # The arguments of all programs are method, tables, clients, key, state, ...; that of `init` has no state.
-        batched = [i == 0 or (i == 4 and name != "init") for i in range(3 + len(arguments))]
-        together = jax.vmap(program, in_axes=tuple(0 if each else None for each in batched))
-        return super().call(together, ("stacked", self.count, name), *arguments, donate=donate)
-
-
 def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
     """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
     return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
-
-
-def widened(tables: Any, places: int) -> Any:
-    """Return tables with empty places for listeners: how many the most popular client has after a stage differs from
-    run to run, and all of them shall use the same program."""
-    more = places - tables.listeners.shape[1]
-    if more <= 0:
-        return tables
-    own = np.broadcast_to(tables.ids[:, None], (len(tables.ids), more))
-    empty = {name: np.zeros((*getattr(tables, name).shape[:-1], more), getattr(tables, name).dtype) for name in PLACES}
-    empty["listeners"] = own.astype(tables.listeners.dtype)
-    return tables._replace(**{k: np.concatenate([getattr(tables, k), new], axis=-1) for k, new in empty.items()})

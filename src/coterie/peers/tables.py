@@ -7,7 +7,9 @@ import numpy as np
 from coterie.graphs.graph import Graph, slot_of
 from coterie.peers.base import Tables
 
-__all__ = ["make_tables"]
+__all__ = ["make_tables", "widened"]
+
+PLACES = ("listeners", "listening", "seat", "chance", "schedule")  # the tables over places for listeners
 
 
 def make_tables(graph: Graph, weights: np.ndarray, here: np.ndarray | None = None, dtype: type = np.float32) -> Tables:
@@ -51,3 +53,16 @@ def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     if graph.schedule is not None:
         schedule = graph.schedule[:, listeners, seat] & listening
     return np.where(listening, chance, 0.0), schedule
+
+
+def widened(tables: Tables, places: int) -> Tables:
+    """Return tables with empty places for listeners: how many the most popular client has after a stage differs from
+    run to run, and all of them shall use the same program."""
+    more = places - tables.listeners.shape[1]
+    if more <= 0:
+        return tables
+    own = np.broadcast_to(tables.ids[:, None], (len(tables.ids), more))
+    empty = {name: np.zeros((*getattr(tables, name).shape[:-1], more), getattr(tables, name).dtype) for name in PLACES}
+    empty["listeners"] = own.astype(tables.listeners.dtype)
+    wider: dict[str, Any] = {k: np.concatenate([getattr(tables, k), new], axis=-1) for k, new in empty.items()}
+    return tables._replace(**wider)
