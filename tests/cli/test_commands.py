@@ -20,7 +20,7 @@ import coterie
 from coterie import registry
 from coterie.cli import app
 
-SMALL = ["--rounds", "2", "--device", "cpu", "--set", "model.name=linear", "--set", "partition.clients=5"]
+SMALL = ["--rounds", "2", "--device", "cpu", "--model", "linear", "--clients", "5", "--data", "digits", "--no-tune"]
 HEAVY = ("jax", "numpy", "pandas", "sklearn", "networkx", "scipy", "plotly", "equinox")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(coterie.__file__).parents[1])}
 
@@ -254,10 +254,11 @@ def test_compare_prints_leaderboard_verdict_and_report(compared):
     assert lines[0].startswith("device: cpu (")
     text = " ".join(outcome.stdout.split())
     assert "local seed 0: round 3 of 3, score 0." in text
-    assert "mean worst beat bytes per method accuracy std client alone client seconds" in text
-    number = r"\s+\d+\.\d %"
-    assert re.search(rf"^ local {number * 3}\s+-\s+0 B\s+\d+\.\d\s*$", outcome.stdout, re.MULTILINE)
-    assert re.search(rf"^ ditto {number * 3}\s+\d of 5\s+\d+\.\d kB\s+\d+\.\d\s*$", outcome.stdout, re.MULTILINE)
+    assert "gain over mean worst beat bytes per method alone accuracy client alone client seconds" in text
+    number, ending = r"\s+\d+\.\d %", r"\s+\d+\.\d\s*$"
+    assert re.search(rf"^local\s+-{number * 2}\s+-\s+0 B{ending}", outcome.stdout, re.MULTILINE)
+    gain = r"\s+[+-]\d+\.\d"
+    assert re.search(rf"^ditto{gain}{number * 2}\s+\d of 5\s+\d+\.\d kB{ending}", outcome.stdout, re.MULTILINE)
     assert "pooled is one model on all data: it needs them in one place" in text
     assert "ooperation" in text
     assert (folder / "report.html").is_file()
@@ -453,8 +454,8 @@ def test_arrays_that_do_not_fit_are_one_sentence():
         (["compare", "--set", "rum.rounds=1"], "unknown section [rum]; did you mean run?"),
         (["compare", "--set", "run.round=1"], "unknown key run.round; did you mean rounds?"),
         (["compare", "--device", "tpu"], "device must be auto, cpu, gpu or gpu:N, not 'tpu'"),
-        (["compare", "--set", "partition.classes=11"], "classes must be at most 10"),
-        (["compare", "--clients", "1000"], "client"),
+        (["compare", "--data", "digits", "--set", "partition.classes=11"], "classes must be at most 10"),
+        (["compare", "--data", "digits", "--clients", "1000"], "client"),
         (["compare", "--methods", "os:path"], "os:path is not a method, which is a class with @method and round()"),
         (["compare", "--methods", "coterie.models.mlp:Mlp"], "coterie.models.mlp:Mlp is not a method"),
         (

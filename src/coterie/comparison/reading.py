@@ -115,7 +115,8 @@ def _data(result: Result, with_split: bool = True) -> dict[str, Any]:
     """Return the settings that make the clients, with or without the seed of their split."""
     tables = {section: dict(table) for section, table in result.config.items() if section in ("data", "partition")}
     if not with_split:
-        tables.get("partition", {}).pop("seed", None)
+        for key in ("seed", "owners_seed"):
+            tables.get("partition", {}).pop(key, None)
         if "partition" not in tables:
             tables.get("data", {}).pop("digest", None)  # data from Python are known by what they are after the split
     return tables

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation
+from coterie.data.partition import with_same_owners
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.folder import fingerprint
@@ -44,13 +45,7 @@ def draw_splits(federation: Federation, splits: int) -> list[Federation]:
     drawn = [federation]
     for number in range(1, splits):
         assert federation.redraw is not None  # number_of_splits has made sure
-        other = federation.redraw(federation.redraw.seed + number)
-        if other.names != federation.names:
-            raise CoterieError(
-                "partition.clients draws other clients with every split, and only the same can be compared; leave it "
-                "out or set splits = 1"
-            )
-        drawn.append(other)
+        drawn.append(federation.redraw(federation.redraw.seed + number))
     return drawn
 
 
@@ -62,8 +57,9 @@ def with_split(experiment: Experiment, federation: Federation, number: int) -> E
     if part is None:  # data from Python, known by their fingerprint
         data = Part("in-memory", None, about={"digest": fingerprint(federation)})
         return dataclasses.replace(experiment, data=data)
+    spec = with_same_owners(part.spec, part.common.clients, part.common.seed)
     common = dataclasses.replace(part.common, seed=part.common.seed + number)
-    return dataclasses.replace(experiment, partition=dataclasses.replace(part, common=common))
+    return dataclasses.replace(experiment, partition=dataclasses.replace(part, spec=spec, common=common))
 
 
 def same_programs(one: Federation, other: Federation) -> bool:

@@ -4,6 +4,7 @@ A partition is a frozen dataclass that is called with a pool, a number of client
 same federation. The partitions by random label shares are in `dirichlet.py`.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError
 from coterie.spec import build, param, spec, to_dict
 
-__all__ = ["Classes", "DataDefault", "Groups", "Iid", "Natural", "Quantity", "divide"]
+__all__ = ["Classes", "DataDefault", "Groups", "Iid", "Natural", "Quantity", "divide", "with_same_owners"]
 
 
 @spec
@@ -122,6 +123,11 @@ class Natural(Splits):
     """Give every sample to its owner. The number of clients, if given, is a limit: owners are drawn at random."""
 
     at_least: int = param(2, "owners with fewer samples are left out", at_least=1)
+    owners_seed: int | None = param(
+        None,
+        "the seed of the choice of owners, where clients is a limit; default: the partition's",
+        at_least=0,
+    )
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
@@ -136,7 +142,8 @@ class Natural(Splits):
             raise CoterieError(f"no owner has at_least {self.at_least} samples; the largest has {sizes.max()}")
         dropped = len(owners) - len(kept)
         if clients is not None and client_count(clients) < len(kept):
-            kept = kept[np.sort(rng.choice(len(kept), client_count(clients), replace=False))]
+            chooser = rng if self.owners_seed is None else generator(self.owners_seed)
+            kept = kept[np.sort(chooser.choice(len(kept), client_count(clients), replace=False))]
         by_owner = _by_owner(samples.owner, owners)
         tests = None
         if self.test_from == "official" and samples.test_owner is None:
@@ -183,9 +190,16 @@ def divide(partition: Any, samples: Samples, clients: int | None, seed: int) -> 
     natural = isinstance(chosen, Natural)
     own_tests = samples.ready is not None or (natural and chosen.official(samples) and samples.test_owner is not None)
     if not own_tests:
-        redraw = Redraw(partition, samples, clients, seed, natural and (clients is None or len(federation) < clients))
+        redraw = Redraw(with_same_owners(chosen, clients, seed), samples, clients, seed, natural)
         object.__setattr__(federation, "redraw", redraw)  # not `replace`, which would check all samples once more
     return federation
+
+
+def with_same_owners(partition: Any, clients: int | None, seed: int) -> Any:
+    """Return a partition that chooses the owners that it chooses with this seed, whatever it is called with later."""
+    if isinstance(partition, Natural) and clients is not None and partition.owners_seed is None:
+        return dataclasses.replace(partition, owners_seed=seed)
+    return partition
 
 
 def _by_owner(values: np.ndarray, owners: np.ndarray) -> list[np.ndarray]:
