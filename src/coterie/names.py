@@ -104,7 +104,7 @@ METHODS = _rows("coterie.methods", [
 DATASETS = _rows("coterie.data", [
     ("digits", "embedded:Digits", "8x8 handwritten digits, embedded: 1,797 images, 10 classes", "scikit-learn"),
     ("digit-scanners", "scanners:DigitScanners",
-     "the digits at 25 sites whose scanners turn or invert them: hidden groups, few samples", "scikit-learn"),
+     "the digits at 24 sites whose scanners turn or invert them: hidden groups, few samples", "scikit-learn"),
     ("hierarchical-linear", "synthetic:HierarchicalLinear",
      "linear or logistic regression: clients in clusters around a common centre", "Lyu et al. 2022, section 5"),
     ("planted-groups", "synthetic:PlantedGroups", "Gaussian classes; clients of a group share them"),

@@ -31,15 +31,15 @@ def test_every_image_is_at_one_site_and_comes_back_when_its_scanner_is_undone(sc
 def test_sites_groups_and_sizes():
     federation = load("digit-scanners", validation=0.1, test=0.4)
     assert federation.names[0] == "site-01"
-    assert len(federation) == 25
-    assert federation.groups.tolist() == [0, 1, 2, 3, 4] * 5
+    assert len(federation) == 24
+    assert federation.groups.tolist() == [0, 1, 2, 3] * 6
     assert federation.class_names == tuple("0123456789")
     assert federation.train.x.shape[2:] == (1, 8, 8)
     total = sum(int(part.count.sum()) for part in (federation.train, federation.validation, federation.test))
     assert total == 1797
     assert 22 <= federation.train.count.min() <= federation.train.count.max() <= 50
     equal = DigitScanners(unequal=0.0).load()
-    assert set(np.unique(equal.owner, return_counts=True)[1]) == {71, 72}
+    assert set(np.unique(equal.owner, return_counts=True)[1]) == {74, 75}
 
 
 def test_seeds_of_the_partition_redraw_the_split_and_leave_the_images_at_their_sites():
@@ -56,7 +56,7 @@ def test_seeds_of_the_partition_redraw_the_split_and_leave_the_images_at_their_s
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sites": 3}, "scanners must be at most 3, the number of sites, not 5"),
+        ({"sites": 3}, "scanners must be at most 3, the number of sites, not 4"),
         ({"sites": 1500}, "sites must leave every site at least two of the 1,797 images"),
     ],
 )

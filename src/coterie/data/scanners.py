@@ -23,16 +23,16 @@ SCANNERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @spec
 class DigitScanners:
-    """The 1,797 embedded digits, in [-1, 1], at 25 sites with five makes of scanner, which nobody wrote down.
+    """The 1,797 embedded digits, in [-1, 1], at 24 sites with four makes of scanner, which nobody wrote down.
 
-    One make leaves the images upright; the others turn them by 90 degrees, give a negative, turn them upside down, or
-    mirror them. Every image is at one site only. Sites with the same scanner help each other, those with another one
-    mislead. The makes are the groups with which the report compares what was found; no method gets them.
+    One make leaves the images upright; the others turn them by 90 degrees, give a negative, turn them upside down (and
+    a fifth mirrors them). Every image is at one site only. Sites with the same scanner help each other, those with
+    another one mislead. The makes are the groups with which the report compares what was found; no method gets them.
     """
 
-    sites: int = param(25, "number of sites; site i has scanner i modulo their number", at_least=2)
+    sites: int = param(24, "number of sites; site i has scanner i modulo their number", at_least=2)
     scanners: int = param(
-        5, f"makes of scanners, in the order {', '.join(SCANNERS)}", at_least=1, at_most=len(SCANNERS)
+        4, f"makes of scanners, in the order {', '.join(SCANNERS)}", at_least=1, at_most=len(SCANNERS)
     )
     unequal: float = param(
         0.3, "how much the sites' sizes differ: up to this share around the mean", at_least=0, below=1

@@ -1,0 +1,95 @@
+"""SCooL's M-step and temperature on validation samples: the table in docs/methods/learned-graphs.md.
+
+    python benchmarks/scool_m_steps.py                 # five minutes on two cores
+    python benchmarks/scool_m_steps.py --data planted --lr 0.05 --epochs 1
+
+Three federations of embedded data, drawn anew with every seed, with many validation samples: nothing of a test set is
+looked at. All methods have the same learning rate, epochs and rounds.
+"""
+
+import argparse
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from coterie.data import load
+from coterie.data.clients import Federation
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
+from coterie.graphs.graph import Graph
+from coterie.learning.task import Task
+from coterie.methods.local import Local
+from coterie.methods.scool_attention import ScoolAttention
+from coterie.methods.scool_mmsbm import ScoolMMSBM
+from coterie.methods.scool_sbm import ScoolSBM
+from coterie.models.mlp import Mlp
+
+DATA = {
+    "planted": lambda seed: load("planted-groups", seed=seed, validation_size=50),
+    "scanners": lambda seed: load("digit-scanners", seed=seed, validation=0.3, test=0.2),
+    "classes": lambda seed: load("digits", "classes", clients=20, seed=seed, validation=0.3, test=0.2),
+}
+METHODS = {"sbm": ScoolSBM, "attention": ScoolAttention, "mmsbm": ScoolMMSBM}
+TEMPERATURES = (2.0, 1.0, 0.5, 0.25, 0.2, 0.1)
+
+
+def same_shapes(federations: list[Federation]) -> list[Federation]:
+    """Pad the samples, so that the programs of one federation serve all."""
+    for part in ("train", "validation", "test"):
+        most = max(getattr(each, part).x.shape[1] for each in federations)
+        for i, each in enumerate(federations):
+            split = getattr(each, part)
+            more = [(0, 0), (0, most - split.x.shape[1])]
+            x = np.pad(split.x, more + [(0, 0)] * (split.x.ndim - 2))
+            padded = split._replace(x=x, y=np.pad(split.y, more + [(0, 0)] * (split.y.ndim - 2)))
+            federations[i] = dataclasses.replace(each, **{part: padded})
+    return federations
+
+
+def validated(engine: Engine, method: Any, rounds: int, seed: int) -> float:
+    """Train, and return the clients' mean accuracy on their validation samples after the last round."""
+    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
+    state, _ = training.init()
+    done = 0
+    while done < rounds:
+        count = training.rounds_to_stage(done + 1, min(10, rounds - done))
+        state, _ = training.advance(state, done + 1, count)
+        done += count
+        state, _ = training.next_stage(state, done)
+    return float(training.evaluate(state, rounds)["validation_score"].mean())
+
+
+def main() -> None:
+    """Print one line for each data set, method, M-step and temperature."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", choices=DATA, nargs="*", default=list(DATA))
+    parser.add_argument("--methods", choices=METHODS, nargs="*", default=["sbm", "attention"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=2)
+    asked = parser.parse_args()
+    device, usual = choose_device("cpu"), {"lr": asked.lr, "epochs": asked.epochs}
+    for data in asked.data:
+        federations = same_shapes([DATA[data](seed) for seed in range(asked.seeds)])
+        task = Task.of(federations[0], Mlp(hidden=(32,)))
+        engines: list[Engine] = []
+        for federation in federations:
+            engines.append(Engine(task, federation, device, like=engines[0] if engines else None))
+        tried: list[tuple[str, Any]] = [("local", Local(**usual))]
+        for name in asked.methods:
+            for m_step in ("first-order", "mix"):
+                for temperature in TEMPERATURES:
+                    method = METHODS[name](**usual, m_step=m_step, temperature=temperature)
+                    tried.append((f"scool-{name} {m_step} temperature {temperature:g}", method))
+        for label, method in tried:
+            scores = [100 * validated(engine, method, asked.rounds, seed) for seed, engine in enumerate(engines)]
+            print(
+                f"{data}: {label}: {np.mean(scores):.1f}  ({', '.join(f'{score:.1f}' for score in scores)})", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
