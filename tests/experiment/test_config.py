@@ -183,7 +183,7 @@ def test_settings_of_a_partition_that_is_not_named_go_to_the_one_the_data_choose
 
     assert load(False, classes=3, clients=4, test=0.3) == Classes(classes=3, test=0.3)
     assert load(True, at_least=4, validation=0.2) == Natural(at_least=4, validation=0.2)
-    with pytest.raises(CoterieError, match=r"^unknown key partition\.classes; known: .*at_least$"):
+    with pytest.raises(CoterieError, match=r"^unknown key partition\.classes; known: .*at_least, owners_seed$"):
         load(True, classes=3)
     with pytest.raises(CoterieError, match=r"^unknown key partition\.clases for auto; did you mean classes\?"):
         load(True, clases=3)

@@ -26,6 +26,7 @@ __all__ = ["MISSING", "OTHER", "Column", "Options", "Values", "judge"]
 MISSING, OTHER = "(missing)", "(other)"
 STRAY = 0.05  # share of cells that may be no number in a column of numbers
 UNIQUE = 0.9  # share of different words from which a column is an identifier
+PAIRS = 20  # pairs of equal whole numbers expected by chance, from which a column without any is an identifier
 FEW = 20  # rows below which nothing is called an identifier
 LARGEST = 1e100  # beyond this the square of a number overflows
 _ID = re.compile(r"(^|.*[_\W])(id|ids|uid|uuid|rowid|rownames?|identifier|key)$|^\(row names\)$|^\(column \d+\)$", re.I)
@@ -199,8 +200,15 @@ def _numbers_rows(name: str, present: np.ndarray, distinct: np.ndarray) -> bool:
     if present.size < FEW or np.any(distinct != np.floor(distinct)):
         return False
     called_id = _ID.match(name) is not None or _CAMEL.match(name) is not None
-    dense = distinct.size == present.size and distinct[-1] - distinct[0] < 2 * present.size
-    return (dense and _COUNTED.match(name) is not None) or (called_id and distinct.size > present.size / 2)
+    all_different, width = distinct.size == present.size, distinct[-1] - distinct[0]
+    dense = all_different and width < 2 * present.size
+    # Measurements in so narrow a range would have this many pairs of equal values; numbers that are given out have none.
+    chance = present.size**2 / (2 * width + 1)
+    return (
+        (all_different and chance > PAIRS)
+        or (dense and _COUNTED.match(name) is not None)
+        or (called_id and distinct.size > present.size / 2)
+    )
 
 
 def _words(
