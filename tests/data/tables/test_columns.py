@@ -43,9 +43,15 @@ class TestKinds:
         assert column("rownames", keep=("rownames",)).kind == "number"
         assert column("name", keep=("name",)).kind == "words"
 
+    def test_whole_numbers_that_never_repeat_in_a_narrow_range_number_the_rows(self):
+        random = np.random.default_rng(5)
+        kid = random.choice(2 * N, N, replace=False)  # by chance dozens of pairs would be equal
+        assert column("kid", FRAME.assign(kid=kid)).kind == "identifier"
+        assert column("kid", FRAME.assign(kid=random.integers(0, 2 * N, N))).kind == "number"
+        assert column("kid", FRAME.assign(kid=random.choice(10**7, N, replace=False))).kind == "number"
+
     def test_numbers_that_are_no_identifiers(self):
         assert column("income", FRAME.assign(income=RANDOM.permutation(N) * 100)).kind == "number"
-        assert column("score", FRAME.assign(score=np.arange(N))).kind == "number"
         assert column("patient_id", FRAME.assign(patient_id=np.arange(N) // 4)).kind == "number"
         assert column("subjectID", FRAME.assign(subjectID=np.arange(N) * 13)).kind == "identifier"
 
