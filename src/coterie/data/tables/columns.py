@@ -202,7 +202,7 @@ def _numbers_rows(name: str, present: np.ndarray, distinct: np.ndarray) -> bool:
     called_id = _ID.match(name) is not None or _CAMEL.match(name) is not None
     all_different, width = distinct.size == present.size, distinct[-1] - distinct[0]
     dense = all_different and width < 2 * present.size
-    # Measurements in so narrow a range would have this many pairs of equal values; numbers that are given out have none.
+    # Measurements in so narrow a range have about so many pairs of equal values; numbers that are given out have none.
     chance = present.size**2 / (2 * width + 1)
     return (
         (all_different and chance > PAIRS)
