@@ -1,5 +1,6 @@
 """The loop of a run: rounds, evaluation, ledger, checkpoint, resume. It knows no method by name."""
 
+import functools
 import time
 import tomllib
 import warnings
@@ -15,10 +16,11 @@ from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, 
 from coterie.experiment.engine import Engine, Training
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.intervals import intervals_of
-from coterie.experiment.job import Job
+from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import shared_model
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
+from coterie.experiment.scores import Scores
 from coterie.experiment.scoring import score_models
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
@@ -244,7 +246,6 @@ class Loop:
         job, models = self.job, self.best
         if models is None:
             models = jax.device_get(self.training.models(self.state, self.best_round))
-        scored = score_models(self.training, models, job.federation)
         result = Result(
             config=job.config,
             names=job.federation.names,
@@ -259,18 +260,33 @@ class Loop:
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,
             variables=models,
-            scored=scored,
-            answers=Answers.of(job.federation, job.config, intervals_of(self.training, models, job.federation)),
+            scored=functools.partial(_scores, job, self.training, models),
+            answers=functools.partial(_answers, job, self.training, models),
         )
         if self.folder is not None:
-            self.folder.save_scores(scored.arrays())
+            scores = result.all_scores()
+            assert scores is not None  # just computed
+            self.folder.save_scores(scores.arrays())
             for file, data in result.model_files():
                 self.folder.save_model(file, data)
             if job.method.newcomer == "shared":
                 shared = shared_model(job.method, self.training.task, self.training.inner(self.state), models)
                 self.folder.save_model(SHARED_MODEL, result.encode_shared(shared))
-            if result.answers.intervals is not None:
-                self.folder.save_record("intervals.json", result.answers.intervals)
+            intervals = result.prediction_rules().intervals
+            if intervals is not None:
+                self.folder.save_record("intervals.json", dict(intervals))
             self.folder.finish(result.summary())
         self.progress("end", self.round, job.settings.rounds, result.final)
         return result
+
+
+def _scores(job: Job, training: Training | Fitting, models: Any) -> Scores:
+    """Return every score of the kept models; a program that a result in memory may never need."""
+    with precision(job.settings.precision):
+        return score_models(training, models, job.federation)
+
+
+def _answers(job: Job, training: Training | Fitting, models: Any) -> Answers:
+    """Return how rows become inputs and outputs predictions, with the intervals of a regression."""
+    with precision(job.settings.precision):
+        return Answers.of(job.federation, job.config, intervals_of(training, models, job.federation))

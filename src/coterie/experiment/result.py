@@ -2,7 +2,7 @@
 model is asked for."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,8 @@ class Result:
         folder: the folder of the run, if it has one.
         task: what each client learned; None if the result was read from a folder and no model has been loaded.
         variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
-        scored: every score of the kept models; None where they are only in the folder, or in a run of version 0.1.
-        answers: how rows become inputs and outputs predictions (`Answers`); read from the folder when it is needed.
+        scored: every score of the kept models, or what computes them (see `all_scores`).
+        answers: how rows become inputs and outputs predictions, or what makes that (see `prediction_rules`).
     """
 
     config: dict[str, Any]
@@ -62,7 +62,7 @@ class Result:
     folder: Path | None = None
     task: Any = None
     variables: Any = None
-    scored: Scores | None = None
+    scored: Scores | Callable[[], Scores] | None = None
     answers: Any = None
 
     def __repr__(self) -> str:
@@ -114,13 +114,13 @@ class Result:
         class, R2 if all have one value. Leave these clients out of a mean (`np.nanmean`). A run of version 0.1 has only
         its own metric.
         """
-        scored = self._scored()
+        scored = self.all_scores()
         return {self.metric: self.final["test_score"]} if scored is None else scored.test
 
     @property
     def validation_scores(self) -> dict[str, np.ndarray]:
         """Return the same on the clients' validation samples; NaN for a client that has none."""
-        scored = self._scored()
+        scored = self.all_scores()
         return {self.metric: self.final["validation_score"]} if scored is None else scored.validation
 
     def each(self, score: str) -> np.ndarray:
@@ -129,12 +129,15 @@ class Result:
         Only scores that are means over samples have it: accuracy, log-loss, Brier; for rmse these are squared errors,
         for mae absolute ones.
         """
-        scored = self._scored()
+        scored = self.all_scores()
         if scored is None:
             raise CoterieError(f"{self.folder or 'this result'} has no scores per sample; run it again to get them")
         return scored.each(score)
 
-    def _scored(self) -> Scores | None:
+    def all_scores(self) -> Scores | None:
+        """Return every score of the kept models, computed or read when asked for; None in a run of version 0.1."""
+        if callable(self.scored):
+            self.scored = self.scored()
         if self.scored is None and self.folder is not None:
             arrays = RunFolder(self.folder).scores()
             self.scored = None if arrays is None else Scores.of(arrays)
@@ -156,7 +159,7 @@ class Result:
         """Return a client's personal model: a function of a batch of inputs (`.module` is the Equinox module)."""
         place = self.index(client)
         variables = self._variables(place)  # first: it may build the task
-        return PersonalModel(self.task, variables, self._answers, self.names[place])
+        return PersonalModel(self.task, variables, self.prediction_rules, self.names[place])
 
     def predict(self, rows: Any, level: float = 0.9) -> Any:
         """Predict each row of a table with the model of its client, named in the client column.
@@ -165,9 +168,14 @@ class Result:
             A DataFrame in the order of the rows: client, prediction, a probability for each class (or, for numbers, low
             and high: an interval that covers the share `level`), and a note on what was missing or unknown in the row.
         """
-        return route(self._answers(), rows, lambda name, part: self.model(name).predict(part, level), self.names)
+        return route(
+            self.prediction_rules(), rows, lambda name, part: self.model(name).predict(part, level), self.names
+        )
 
-    def _answers(self) -> Answers:
+    def prediction_rules(self) -> Answers:
+        """Return how rows become inputs and outputs predictions, computed or read when it is asked for."""
+        if callable(self.answers):
+            self.answers = self.answers()
         if self.answers is None:
             if self.folder is None:
                 raise CoterieError("this result does not know what its inputs mean: run again, or give it a folder")
