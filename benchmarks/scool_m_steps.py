@@ -27,7 +27,7 @@ from coterie.models.mlp import Mlp
 
 DATA = {
     "planted": lambda seed: load("planted-groups", seed=seed, validation_size=50),
-    "scanners": lambda seed: load("digit-scanners", seed=seed, validation=0.3, test=0.2),
+    "scanners": lambda seed: load("digit-scanners", sites=25, scanners=5, seed=seed, validation=0.3, test=0.2),
     "classes": lambda seed: load("digits", "classes", clients=20, seed=seed, validation=0.3, test=0.2),
 }
 METHODS = {"sbm": ScoolSBM, "attention": ScoolAttention, "mmsbm": ScoolMMSBM}

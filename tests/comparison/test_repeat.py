@@ -43,11 +43,13 @@ def tuned(method):
         "--set compare.splits=2 --methods ditto,fedprox --set method.lr=0.05 --set methods.ditto.tie=0.1",  # defaults
         "--rounds 50 --seeds 1",  # the default of a run, which is not what compare begins with
         "--set method.lr=0.05",
+        "--set partition.validation=0.1 --set partition.test=0.2",  # defaults of a partition, not of the comparison
         "--set methods.ditto.lr=0.05 --methods local,ditto",
         "--set partition.classes=2",
         "--partition classes",
         "--partition classes --set partition.classes=2 --clients 7",
         "--partition iid",
+        "--partition iid --set partition.validation=0.1",
         "--partition dirichlet --clients 5 --model linear --set partition.alpha=1.0",
         "--data planted-groups",
         "--data planted-groups --partition classes --clients 5 --rounds 200 --seeds 3 --set method.lr=0.1",

@@ -58,7 +58,6 @@ COMMON_SETTINGS = (
 DEFAULT_TABLES: dict[str, Any] = {
     "data": {"name": "digit-scanners"},
     "partition": {"validation": 0.15, "test": 0.4},
-    "model": {"name": "mlp", "hidden": [32]},
     "method": {"epochs": 2},
     "run": {"rounds": 40},
     "compare": {

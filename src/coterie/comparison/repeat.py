@@ -29,7 +29,7 @@ def repeat_command(
     words = ["coterie", "compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
     words += ["--seeds", str(seeds)] + ([] if is_default else ["--data", experiment.data.name])
     words += ([] if splits is None else ["--splits", str(splits)]) + ([] if tune else ["--no-tune"])
-    for section, values in _common_sections(experiment, assumed.get("run", {})).items():
+    for section, values in _common_sections(experiment, assumed).items():
         words += _set(section, values)
     variants = [with_method(experiment, choice) for choice in choices]
     settings = [_named_settings(each.method.spec, assumed.get("method", {})) for each in variants]
@@ -44,18 +44,20 @@ def repeat_command(
     return shlex.join(words)
 
 
-def _common_sections(experiment: Experiment, run: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what must be set for all methods: what is not at its default, or not what this data set starts with."""
+def _common_sections(experiment: Experiment, assumed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what must be set for all methods: what is not at its default, or not what the command starts with."""
     start = default_tables(experiment.data.name)
     sections = {"data": not_default(experiment.data.spec)}
     for section in ("partition", "model", "graph"):
-        ours, theirs = getattr(experiment, section), Part.from_table(section, start.get(section, {}))
+        table = {**start.get(section, {}), **assumed.get(section, {})}
+        ours, theirs = getattr(experiment, section), Part.from_table(section, table)
         same = ours.name == theirs.name
         named = {} if same else {"name": ours.name}
-        changed = _differing(ours.to_dict(), theirs.to_dict()) if same else {}
+        kept = {key: value for key, value in ours.to_dict().items() if key in table and key != "name"}
+        changed = _differing(ours.to_dict(), theirs.to_dict()) if same else kept
         sections[section] = named | not_default(ours.common) | not_default(ours.spec) | changed
     sections["augment"] = not_default(experiment.augment)
-    start_run = to_dict(RunSettings()) | dict(run)
+    start_run = to_dict(RunSettings()) | dict(assumed.get("run", {}))
     sections["run"] = not_default(experiment.run) | _differing(to_dict(experiment.run), start_run)
     return sections
 
