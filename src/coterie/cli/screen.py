@@ -33,7 +33,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     compared = any(row["mean_gain"] is not None for row in rows)
     heads = ["method", *(["gain over\nalone"] if compared else []), title]
     heads += [first["worst_label"].replace(" ", "\n"), *(["beat\nalone"] if compared else [])]
-    table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for place, head in enumerate([*heads, "bytes per\nclient", "seconds"]):
         table.add_column(head, justify="right" if place else "left", no_wrap=bool(place), overflow="fold")
     for row in rows:
