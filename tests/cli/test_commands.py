@@ -258,7 +258,7 @@ def test_compare_prints_leaderboard_verdict_and_report(compared):
     number, ending = r"\s+\d+\.\d %", r"\s+\d+\.\d\s*$"
     assert re.search(rf"^local\s+-{number * 2}\s+-\s+0 B{ending}", outcome.stdout, re.MULTILINE)
     gain = r"\s+[+-]\d+\.\d"
-    assert re.search(rf"^ditto{gain}{number * 2}\s+\d of 5\s+\d+\.\d kB{ending}", outcome.stdout, re.MULTILINE)
+    assert re.search(rf"^ditto{gain}{number * 2}\s+\d/5\s+\d+\.\d kB{ending}", outcome.stdout, re.MULTILINE)
     assert "pooled is one model on all data: it needs them in one place" in text
     assert "ooperation" in text
     assert (folder / "report.html").is_file()

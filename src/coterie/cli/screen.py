@@ -45,7 +45,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 def _cells(row: dict[str, Any], score: Score, compared: bool) -> list[str]:
     gain = "-" if row["mean_gain"] is None else score.gain(row["mean_gain"])
-    beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']} of {row['clients']}"
+    beat = "-" if row["beat_alone"] is None else f"{row['beat_alone']}/{row['clients']}"
     scores = [score.text(row[key]) for key in ("mean", "worst")]
     cells = [escape(row["method"]), *([gain] if compared else []), *scores, *([beat] if compared else [])]
     return [*cells, bytes_text(row["bytes_per_client"]), f"{row['seconds']:.1f}"]
