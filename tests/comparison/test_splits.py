@@ -55,17 +55,18 @@ def test_small_test_sets_of_real_clients_are_drawn_five_times_by_default():
     with pytest.raises(CoterieError, match="splits is 2, but these data cannot be divided again"):
         number_of_splits(given, 2)
     # clients that are made up from a pool would be others in every draw
-    assert number_of_splits(ct.load("digits"), None) == 1
-    assert len(draw_splits(ct.load("digits", clients=3), number_of_splits(ct.load("digits", clients=3), 2))) == 2
+    digits = ct.load("digits", clients=3)
+    assert number_of_splits(digits, None) == 1
+    assert len(draw_splits(digits, number_of_splits(digits, 2))) == 2
     assert number_of_splits(dataclasses.replace(ct.federation(pool), redraw=None), None) == 1
 
 
-def test_owners_who_are_drawn_cannot_be_drawn_again():
+def test_a_limit_on_the_clients_chooses_the_same_ones_for_every_split():
     x, y = np.arange(60.0)[:, None], np.arange(60) % 2
     federation = ct.load(ct.pool(x, y, owner=np.repeat(np.arange(12), 5)), "natural", clients=3)
-    assert number_of_splits(federation, None) == 1
-    with pytest.raises(CoterieError, match=r"partition.clients draws other clients with every split"):
-        draw_splits(federation, 2)
+    drawn = draw_splits(federation, 4)
+    assert {f.names for f in drawn} == {federation.names}
+    assert len({f.test.x.tobytes() for f in drawn}) > 1
 
 
 def test_run_r_has_its_seed_and_takes_the_splits_in_turn():
@@ -116,9 +117,7 @@ def test_usual_methods_that_do_not_suit_the_clients_are_left_out():
     usual = [choice_of(name) for name in DEFAULT_METHODS]
     few, many = ct.federation(sites([4] * 3)), ct.federation(sites([4] * 301))
     assert _usual(usual, few) == usual
-    with pytest.warns(CoterieWarning, match="scool-attention is left out: with 301 clients"):
-        assert [c.label for c in _usual(usual, many)] == [n for n in DEFAULT_METHODS if n != "scool-attention"]
+    with pytest.warns(CoterieWarning, match="scool-sbm is left out: with 301 clients"):
+        assert [c.label for c in _usual(usual, many)] == [n for n in DEFAULT_METHODS if n != "scool-sbm"]
     numbers = ct.federation({name: (x, x[:, 0]) for name, (x, _) in sites([4] * 3).items()})
-    assert [c.label for c in _usual(usual, numbers)] == [
-        n.replace("scool-attention", "pfedgraph") for n in DEFAULT_METHODS
-    ]
+    assert [c.label for c in _usual(usual, numbers)] == [n.replace("scool-sbm", "pfedgraph") for n in DEFAULT_METHODS]

@@ -39,7 +39,7 @@ __all__ = [
     "with_method",
 ]
 
-DEFAULT_METHODS = ("guess", "local", "fedavg-finetuned", "ditto", "scool-attention", "network-lasso", "pooled")
+DEFAULT_METHODS = ("guess", "local", "fedavg-finetuned", "ditto", "scool-sbm", "network-lasso", "pooled")
 MOST_CLIENTS = 300  # up to which everyone hears everyone by default: messages and time grow with the square
 # Settings of local training: a comparison is fair only if they are equal for all methods.
 COMMON_SETTINGS = (

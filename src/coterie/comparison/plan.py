@@ -97,7 +97,7 @@ class Plan:
         """Load the data, divide them, and settle every method's settings; nothing is written."""
         there = folder.read() if folder is not None and folder.exists() else None
         experiment, federation = _loaded(asked)
-        choices = _usual(asked.choices, federation) if asked.usual and there is None else asked.choices
+        choices = _usual(asked.choices, federation) if asked.usual else asked.choices
         earlier, new = _earlier(there), {choice.label: choice for choice in choices}
         choices = list({**earlier, **new}.values())  # in the order of the folder, with the settings asked for
         splits = asked.splits if asked.splits is not None or there is None else there["compare"]["splits"]
