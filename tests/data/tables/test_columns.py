@@ -44,11 +44,12 @@ class TestKinds:
         assert column("name", keep=("name",)).kind == "words"
 
     def test_whole_numbers_that_never_repeat_in_a_narrow_range_number_the_rows(self):
-        random = np.random.default_rng(5)
-        kid = random.choice(2 * N, N, replace=False)  # by chance dozens of pairs would be equal
-        assert column("kid", FRAME.assign(kid=kid)).kind == "identifier"
-        assert column("kid", FRAME.assign(kid=random.integers(0, 2 * N, N))).kind == "number"
-        assert column("kid", FRAME.assign(kid=random.choice(10**7, N, replace=False))).kind == "number"
+        random, frame = np.random.default_rng(5), pd.concat([FRAME] * 10, ignore_index=True)
+        kid = random.choice(40 * N, 10 * N, replace=False)  # by chance 75 pairs would be equal
+        assert column("kid", frame.assign(kid=kid)).kind == "identifier"
+        assert column("kid", frame.assign(kid=random.integers(0, 40 * N, 10 * N))).kind == "number"
+        assert column("kid", frame.assign(kid=random.choice(10**7, 10 * N, replace=False))).kind == "number"
+        assert column("score", FRAME.assign(score=np.arange(N))).kind == "number"  # too few rows to know
 
     def test_numbers_that_are_no_identifiers(self):
         assert column("income", FRAME.assign(income=RANDOM.permutation(N) * 100)).kind == "number"
