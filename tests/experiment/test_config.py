@@ -137,7 +137,7 @@ def sources(tmp_path_factory):
     np.savez(folder / "owned.npz", x=x, y=y, client=owner)
     np.savez(folder / "plain.npz", x=x, y=y)
     pairs = list(zip(y, owner, range(120), strict=True))
-    (folder / "table.csv").write_text("\n".join(["y,site,x", *(f"{c},{o},{i}" for c, o, i in pairs)]))
+    (folder / "table.csv").write_text("\n".join(["y,site,x", *(f"{c},{o},{i + 0.5}" for c, o, i in pairs)]))
     (folder / "owned.txt").write_text("".join(f"{c} qid:{o} 1:{i + 1}\n" for c, o, i in pairs))
     (folder / "plain.txt").write_text("".join(f"{c} 1:{i + 1}\n" for c, _, i in pairs))
     (folder / "own.py").write_text(OWN_DATA)

@@ -106,17 +106,18 @@ def mirrored(fraction):
     tables = jax.tree.map(jnp.asarray, make_tables(graph, np.full(graph.present.shape, 1 / 3)))
     codec = registry.load("codecs", "top-k")(fraction=fraction, short=False)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 40)), jnp.float32)
-    memory, distances = None, []
+
+    def coded(x, key, memory):
+        peers = LocalPeers(tables, Plan("exact"), None, Coder(codec, key, memory))
+        return peers.mix(x, tables.weights)[0], peers.memory
+
+    shapes = jax.eval_shape(lambda x, key: coded(x, key, None)[1], x, jax.random.key(0))
+    memory, distances = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes), []
+    compiled, exactly = jax.jit(coded), jax.jit(lambda x: LocalPeers(tables, Plan("exact")).mix(x, tables.weights)[0])
     for number in range(12):
-        if memory is None:
-            trial = LocalPeers(tables, Plan("exact"), None, Coder(codec, jax.random.key(0), None))
-            trial.mix(x, tables.weights)
-            memory = jax.tree.map(jnp.zeros_like, trial.memory)
-        peers = LocalPeers(tables, Plan("exact"), None, Coder(codec, jax.random.key(number), memory))
-        mixed, _ = peers.mix(x if number == 0 else x + 1, tables.weights)  # everyone moves once, by 1
-        memory = peers.memory
-        exact, _ = LocalPeers(tables, Plan("exact")).mix(x if number == 0 else x + 1, tables.weights)
-        distances.append(float(jnp.abs(mixed - exact).max()))
+        now = x if number == 0 else x + 1  # everyone moves once, by 1
+        mixed, memory = compiled(now, jax.random.key(number), memory)
+        distances.append(float(jnp.abs(mixed - exactly(now)).max()))
     return distances
 
 
@@ -135,12 +136,13 @@ def test_pushed_mass_stays_whatever_a_codec_takes_and_the_network_loses():
         x = jnp.asarray(random.normal(size=(6, 30)))
         codec = registry.load("codecs", "qsgd")(bits=3)
         lost = Arrivals(jnp.asarray(random.random((5, *graph.present.shape)) < 0.7), *(jnp.ones((5, 6), bool),) * 2)
-        trial = LocalPeers(tables, Plan("exact"), lost, Coder(codec, jax.random.key(0), None))
-        mass = start(trial, x)
-        push_step(trial, mass, trial.links(jax.random.key(9)))
-        coder = Coder(codec, jax.random.key(0), jax.tree.map(jnp.zeros_like, trial.memory))
-        peers = LocalPeers(tables, Plan("exact"), lost, coder)
-        new, _ = push_step(peers, mass, peers.links(jax.random.key(9)))
+
+        def pushed(memory):
+            peers = LocalPeers(tables, Plan("exact"), lost, Coder(codec, jax.random.key(0), memory))
+            return push_step(peers, start(peers, x), peers.links(jax.random.key(9)))[0], peers.memory
+
+        shapes = jax.eval_shape(lambda: pushed(None)[1])
+        new, _ = jax.jit(pushed)(jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes))
         np.testing.assert_allclose(new.value.sum(0), x.sum(0), rtol=1e-12)
         np.testing.assert_allclose(new.weight.sum(), 6, rtol=1e-12)
         assert float(jnp.abs(new.value - x).max()) > 0.1

@@ -13,7 +13,6 @@ METHODS = [
     ("async-l2gd", {"iterations": 3}),  # clusters, branches
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),  # neighbours
     ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),  # pushes, links that come and go
-    ("pdbo-mtl", {"predictors": 2, "pushes": 1, "depth": 1, "gossip": 1}),  # hyper-gradients over such links
     ("spdb", {"personal": ("bias",), "upper": "validation", "terms": 3, "personal_lr": 0.2}),  # personal layers, duals
     ("fedrep", {"personal": ("bias",), "participation": 0.5}),  # some clients at a time
     ("component", {"personal": ("bias",), "steps": 2}),  # a solver at the hub
@@ -32,7 +31,7 @@ VARIANTS = [
     ("fedprox", {"mu": 0.5}),
     ("pfedme", {}),
     ("async-al2sgd+", {"p_between": 0.3, "p_within": 0.4, "refresh": 0.5, "iterations": 2}),
-    ("pdbo-mtl", {"predictors": 2, "pushes": 2, "depth": 2, "gossip": 2}),
+    ("pdbo-mtl", {"predictors": 2, "pushes": 2, "depth": 2, "gossip": 2}),  # hyper-gradients over such links
     ("d2", {"momentum": 0.5}),
     ("gnsd", {"steps": 2}),
     ("fedper", {"personal": ("bias",)}),
