@@ -26,15 +26,12 @@ help:
 demo: $(VENV)/installed-demo
 	$(BIN)/coterie compare
 
-# The carriers are compared to the bit with programs as users run them, and one file trains on real images. All other
-# tests compile thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a
-# quarter of the time).
-OPTIMISED := tests/testing tests/peers tests/methods/test_pcl.py
+# Tests compile thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a third
+# of the time). `make soak` compiles as users do.
 QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(OPTIMISED)
-	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal $(OPTIMISED:%=--ignore=%)
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal
 	$(MAKE) docs
 
 lint: $(VENV)/installed-dev

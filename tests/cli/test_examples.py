@@ -108,6 +108,7 @@ def test_skeleton_keeps_the_contract(chosen):
     case.close()
 
 
+@pytest.mark.soak
 def test_first_experiment(tmp_path):
     printed = run_python([str(ROOT / "examples" / "first_experiment.py"), "3"], tmp_path)
     assert "client-0 listens to" in printed

@@ -178,6 +178,7 @@ def test_a_graph_that_changes_on_the_way(device, tmp_path):
         assert found.ledger.edges().equals(whole.ledger.edges())
 
 
+@pytest.mark.soak
 def test_double_precision_resumes(tmp_path):
     job = make_job(FOUR, "linear", GOSSIP, graph="ring", precision="float64", **SETTINGS)
     expected = contents(execute(job, out=tmp_path / "whole", device="cpu").folder)

@@ -108,6 +108,7 @@ def test_without_acceleration_and_without_known_clusters(federation, device):
 # -- the neighbourhood of the minimiser ---------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_async_l2gd_stays_in_the_neighbourhood_of_theorem_3_5(federation, device):
     """E |theta - minimiser|^2 <= 2 eta sigma^2 / mu, and a tenth of the step size makes it about a tenth."""
     H, b = quadratics(federation)

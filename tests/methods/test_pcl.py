@@ -31,7 +31,10 @@ from support.run_cases import make_job
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize(("file", "personal"), [("pcl_last_layer", "layers.1"), ("pcl_input_layer", "input")])
+@pytest.mark.parametrize(
+    ("file", "personal"),
+    [pytest.param("pcl_last_layer", "layers.1", marks=pytest.mark.soak), ("pcl_input_layer", "input")],
+)
 def test_examples_run(file, personal, device):
     """Personal layers differ between clients, the rest is exchanged; the file is an experiment and a comparison."""
     tables = read_toml(EXAMPLES / f"{file}.toml")
@@ -136,6 +139,7 @@ def test_reproduce_lays_out_figure_1():
             spdb.reproduction(**wrong)
 
 
+@pytest.mark.soak
 def test_reproduce_runs_on_sequences_of_the_users_own(tmp_path):
     random = np.random.default_rng(0)
     owners = np.repeat(["ann", "bob", "cem", "dee", "eve"], 12)

@@ -92,6 +92,7 @@ def test_the_step_follows_the_dense_hypergradient(engine):
     assert np.abs(gradient).max() > 1e-3
 
 
+@pytest.mark.soak
 def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its_sign(engine):
     method = PDBOMTL(**PLAIN, pushes=5, estimator="local", outer_lr=0.3)
     training, (state,), block = train(engine, method, 1)
@@ -189,7 +190,8 @@ def test_random_links_are_observed(engine):
     np.testing.assert_allclose(block.weights, frequency / (1 + frequency.sum(1, keepdims=True)), atol=0.02)
 
 
-@pytest.mark.parametrize("inner", [pytest.param("restart", marks=pytest.mark.soak), "warm"])
+@pytest.mark.soak
+@pytest.mark.parametrize("inner", ["restart", "warm"])
 def test_link_counts_are_kept_from_round_to_round(engine, inner):
     """A round of a few pushes says little about a link, so hyper-gradient push counts over all rounds."""
     graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)

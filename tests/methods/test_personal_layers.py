@@ -117,7 +117,13 @@ def overheard(method, task, federation, graph, weights):
 HEARD = ("spdb", "fedper", "fedrep", "spd", "gnsd", "gossip-sgd", "sgp", "fedavg", "component", "network-lasso")
 
 
-@pytest.mark.parametrize("name", HEARD)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("spdb", "fedper", "sgp", "component") else pytest.param(name, marks=pytest.mark.soak)
+        for name in HEARD
+    ],
+)
 def test_no_frame_holds_a_number_of_a_personal_layer(name):
     sent, secret = overheard(*setting(name, 5))
     assert len(sent) > 28  # at least one body was sent

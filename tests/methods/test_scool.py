@@ -59,7 +59,7 @@ def planted():
 
 
 @pytest.mark.parametrize("method", [ScoolSBM(**SETTINGS), ScoolAttention(**SETTINGS)], ids=["sbm", "attention"])
-@pytest.mark.parametrize("data", ["digits", "planted"])
+@pytest.mark.parametrize("data", [pytest.param("digits", marks=pytest.mark.soak), "planted"])
 def test_planted_groups_are_recovered_by_round_ten(request, method, data):
     federation, engine = request.getfixturevalue(data)
     for seed in range(5):
@@ -135,6 +135,7 @@ def test_a_fraction_of_100_clients_is_rounded_up_only_where_it_is_no_whole_numbe
     assert ScoolSBM(fraction=fraction).keep(state, present, 100).sum(1).tolist() == [kept] * 100
 
 
+@pytest.mark.soak
 def test_general_m_step_with_a_dirac_prior_is_d_psgd():
     """No weight on the others' data and a Gaussian tie W between neighbours: x <- W x - eta g(x)."""
     federation = Classes(classes=3)(Digits().load(), 6, 0)
@@ -248,6 +249,7 @@ def test_a_neighbour_whose_loss_is_not_a_number_gets_no_weight():
     assert (np.nan_to_num(block.weights[others]) < 0.01).all()
 
 
+@pytest.mark.soak
 def test_exact_m_step_follows_the_weighted_gradient():
     """One exact step equals the gradient of L_i + sum_j w_ij L_j at the same point, computed without the verbs."""
     federation = Classes(classes=3)(Digits().load(), 4, 0)

@@ -39,6 +39,7 @@ def test_regression_averages_outputs():
     np.testing.assert_allclose(module(x), members_of(module, x).mean(0), rtol=1e-6)
 
 
+@pytest.mark.soak
 def test_characters_are_mixed_at_every_position():
     module = ensemble_of(lambda key: Lstm(hidden=4).build((6,), 80, key), 2, False, True)(jax.random.key(2))
     x = jnp.arange(6)

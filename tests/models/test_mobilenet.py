@@ -45,6 +45,7 @@ def test_channels_are_rounded_as_published():
         assert parameters[last].shape[0] == channels
 
 
+@pytest.mark.soak
 def test_a_block_against_xlas_convolution():
     network = MobileNet(width=0.5).build((3, 16, 16), 5, jax.random.key(1))
     block = network.features[4]  # widens, halves the image, narrows: nothing is added

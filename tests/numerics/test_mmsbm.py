@@ -228,6 +228,7 @@ def test_a_client_may_belong_to_two_groups():
     assert shares[1:].max(1).min() > 0.95
 
 
+@pytest.mark.soak
 def test_unobserved_pairs_do_not_matter():
     _, ell, known = random_model(3, clients=6, share=0.5)
     for value in (jnp.nan, jnp.inf, -jnp.inf, 1e6):
@@ -238,6 +239,7 @@ def test_unobserved_pairs_do_not_matter():
     np.testing.assert_array_equal(one.weights[~sbm.observed(ell, known)], 0)
 
 
+@pytest.mark.soak
 def test_permuting_clients_and_blocks_permutes_the_result():
     model, ell, known = random_model(5, clients=5, blocks=3, share=0.8)
     order, names = np.random.default_rng(0).permutation(5), np.array([2, 0, 1])
@@ -257,6 +259,7 @@ def test_permuting_clients_and_blocks_permutes_the_result():
     np.testing.assert_allclose(after.alpha, plain.alpha[names], atol=1e-10)
 
 
+@pytest.mark.soak
 def test_float32_survives_extreme_losses_and_keeps_its_type():
     losses, known, _, different = planted()
     huge = jnp.where(jnp.asarray(different), 1e6, losses).astype(jnp.float32)

@@ -27,9 +27,10 @@ from coterie.testing.two_processes import Partner
 ROWS = [
     ("fedavg", {"participation": 0.6}, "top-k", {"fraction": 0.3}),
     ("gossip-sgd", {}, "float16", {}),
-    ("sgp", {"pushes": 2}, "qsgd", {"bits": 4, "bucket": 8}),
+    ("sgp", {}, "qsgd", {"bits": 4, "bucket": 8}),
 ]
 MORE = [
+    ("sgp", {"pushes": 2}, "qsgd", {"bits": 4, "bucket": 8}),
     ("gossip-sgd", {}, "fused", {"gamma": 0.5}),
     ("fomo", {}, "float16", {}),
     ("async-l2gd", {"iterations": 3}, "fused", {"gamma": 0.5, "centres": 3}),
@@ -194,7 +195,7 @@ def test_methods_of_a_comparison_have_codecs_of_their_own(tmp_path):
         "data": {"name": "planted-groups"},
         "model": {"name": "linear"},
         "run": {"rounds": 2},
-        "compare": {"methods": ["fedavg", "fedavg-small"]},
+        "compare": {"methods": ["fedavg", "fedavg-small"], "tune": False, "splits": 1},
         "methods": {"fedavg-small": {"name": "fedavg", "codec": {"name": "qsgd", "bits": 2}}},
     }
     planned = ComparisonConfig.from_dict(tables)

@@ -171,6 +171,7 @@ def test_elements_of_a_vector_that_can_be_fused_by_hand():
     np.testing.assert_allclose(next(iter(drawn["fused"].values())), [2, 1, 0, 0.5, 2], atol=1e-6)
 
 
+@pytest.mark.soak
 def test_groups_are_found_exactly_along_the_path(tmp_path):
     outcome = run_groups(networks=[5], seeds=1, values=9, out=tmp_path)
     (network,) = outcome.figures["networks"]
@@ -229,6 +230,7 @@ def done(tmp_path_factory):
     return folder, outcome.output, small
 
 
+@pytest.mark.soak
 def test_tables_files_and_page(done):
     folder, text, _ = done
     for words in ("fused-0.3-k4", "to within 0.5 points", "planted groups along the path", "personal models: digits"):
@@ -254,6 +256,7 @@ def test_tables_files_and_page(done):
     assert chosen["local"]["gain"] is None
 
 
+@pytest.mark.soak
 def test_a_second_call_only_reads(done):
     folder, _, small = done
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("metrics.jsonl")}
@@ -266,6 +269,7 @@ def test_a_second_call_only_reads(done):
 
 @pytest.mark.data
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="COTERIE_DATA is not set")
+@pytest.mark.soak
 def test_real_data_are_laid_out_for_codecs(tmp_path):
     given = ["--part", "codecs", "--data", "human-activity", "--codecs", "none,fused-k-ef", "--seeds", "1"]
     outcome = CliRunner().invoke(

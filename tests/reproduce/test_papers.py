@@ -38,6 +38,7 @@ def done(tmp_path_factory):
     return folder, outcome.output
 
 
+@pytest.mark.soak
 def test_the_table_has_every_method_and_the_budget(done):
     _, text = done
     for words in ("local", "gossip-sgd", "scool-attention", "SCooL on digits, sbm", "over alone"):
@@ -160,6 +161,7 @@ def test_pdbo_restarts_as_the_paper_does():
     assert laid_out.tables["method"] == {"lr": 0.5, "batch_size": 128, "weight_decay": 0.001}
 
 
+@pytest.mark.soak
 def test_pdbo_runs(tmp_path):
     command = ["reproduce", "pdbo", "--seeds", "1", "--rounds", "2", "--clients", "4", "--out", str(tmp_path / "pdbo")]
     outcome = CliRunner().invoke(app, [*command, "--methods", "sgp,pdbo-mtl"])

@@ -13,13 +13,13 @@ METHODS = [
     ("async-l2gd", {"iterations": 3}),  # clusters, branches
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),  # neighbours
     ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),  # pushes, links that come and go
-    ("spdb", {"personal": ("bias",), "upper": "validation", "terms": 3, "personal_lr": 0.2}),  # personal layers, duals
-    ("fedrep", {"personal": ("bias",), "participation": 0.5}),  # some clients at a time
     ("component", {"personal": ("bias",), "steps": 2}),  # a solver at the hub
     ("network-lasso", {"form": "peers", "iterations": 3}),  # values per neighbour
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}),  # questions, a learned graph, stages
 ]
 VARIANTS = [
+    ("fedrep", {"personal": ("bias",), "participation": 0.5}),  # some clients at a time
+    ("spdb", {"personal": ("bias",), "upper": "validation", "terms": 3, "personal_lr": 0.2}),  # personal layers, duals
     ("fedavg", {"steps": 3, "weight_decay": 0.01}),
     ("ditto", {"tie": 0.5}),
     ("l2gd", {"p": 0.4, "iterations": 2}),
