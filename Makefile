@@ -26,12 +26,15 @@ help:
 demo: $(VENV)/installed-demo
 	$(BIN)/coterie compare
 
-# Tests compile thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a third
-# of the time). `make soak` compiles as users do.
+# Clients in one process and in two are compared to the bit, with programs as users run them. All other tests compile
+# thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a third of the time).
+# `make soak` compiles everything as users do.
+EXACT := tests/testing
 QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
 test: lint
-	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(EXACT)
+	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(EXACT)
 	$(MAKE) docs
 
 lint: $(VENV)/installed-dev
