@@ -88,8 +88,12 @@ def test_the_site_predicts_with_its_folder_and_numpy_alone(run, new, tmp_path):
     expected = ct.open(run).model("north").predict(new)
     own = new.drop(columns="hospital")
     pd.testing.assert_frame_equal(ct.open(folder).predict(own), expected)  # one client: no column needed
+    mixed = ct.open(folder).predict(new)  # rows of others are not predicted, and say so
+    others = (new["hospital"] != "north").to_numpy()
+    assert mixed["prediction"].isna().to_numpy().tolist() == others.tolist()
+    assert mixed["note"][others].str.contains("took no part").all()
     with pytest.raises(CoterieError, match="no client 'south'"):
-        ct.open(folder).predict(new)  # rows of others are not the site's
+        ct.open(folder).predict(new[new["hospital"] == "south"])
     new.to_csv(tmp_path / "new.csv", index=False)
     command = [sys.executable, str(folder / "predict.py"), str(tmp_path / "new.csv")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": ""}).stdout

@@ -202,10 +202,13 @@ def route(answers: Answers, frame: Any, predict: Callable[[str, Any], Any], name
         named = f"column {column!r}" if column else "column that names the client"
         raise CoterieError(f"the rows have no {named}; add it, or use .model(client).predict(rows)")
     owner = np.array([_name_of(value) for value in frame[column]], dtype=object)
-    parts = []
-    for name in dict.fromkeys(owner):
-        rows = np.flatnonzero(owner == name)
-        parts.append(predict(name, frame.iloc[rows]).set_axis(rows))
+    parts, places = [], {name: np.flatnonzero(owner == name) for name in dict.fromkeys(owner)}
+    known = [name for name in places if name in names]
+    for name in known or places:  # if there is no model for anybody, the first name is refused
+        parts.append(predict(name, frame.iloc[places[name]]).set_axis(places[name]))
+    for name in places.keys() - set(known):
+        note = "this client took no part in training: predict its rows as those of a new client"
+        parts.append(pd.DataFrame({"client": name, "note": note}, index=places[name]))
     table = pd.concat(parts).sort_index() if parts else predict(names[0], frame)
     return table.set_axis(frame.index)
 
