@@ -289,14 +289,6 @@ def test_methods_without_a_result_are_rows_at_the_end_and_notes():
     assert said["judgement"]["per_client"][0]["client"] == "c0"
 
 
-def test_a_role_of_version_0_1_is_read_as_one_model_on_all_data():
-    old = made_up("pooled", [1.0, 1.0, 1.0])
-    old.role = "ceiling"
-    comparison = together(local=[made_up("local", [0.5, 0.5, 0.4])], pooled=[old])
-    assert comparison.role("pooled") == "pooled"
-    assert "No method of this comparison lets the clients cooperate" in comparison.verdict()
-
-
 def test_only_runs_that_all_methods_have_are_paired():
     comparison = together(
         local=[made_up("local", [0.5, 0.4, 0.3], seed) for seed in (0, 1)],

@@ -75,7 +75,7 @@ class Comparison:
 
     def role(self, method: str) -> str:
         """Return what a method is here: "guess", "alone", "pooled" (one model on all data) or "cooperates"."""
-        return _role(self.results[method][0])
+        return self.results[method][0].role
 
     def scores(self, method: str, score: str | None = None) -> np.ndarray:
         """Return every client's final test score `[K]`, averaged over the runs that have it; NaN where none has."""
@@ -267,16 +267,12 @@ class Comparison:
 
 def baseline_of(results: Mapping[str, Sequence[Result]], clients: Mapping[str, Any] | None = None) -> str | None:
     """Return the label of training alone; if several methods do, that of the best, to compare with the strongest."""
-    alone = {label: runs for label, runs in results.items() if _role(runs[0]) == "alone"}
+    alone = {label: runs for label, runs in results.items() if runs[0].role == "alone"}
     if len(alone) < 2:
         return next(iter(alone), None)
     score = score_of_verdict(results, clients or {})
     mean = {label: _mean(np.stack([values(run, score) for run in runs])) or 0.0 for label, runs in alone.items()}
     return max(alone, key=lambda label: score.sign * mean[label])
-
-
-def _role(result: Result) -> str:
-    return "pooled" if result.role == "ceiling" else result.role
 
 
 def _mean(values: np.ndarray) -> float | None:

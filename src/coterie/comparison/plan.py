@@ -243,7 +243,7 @@ def _usual(choices: list[MethodChoice], federation: Federation) -> list[MethodCh
         choices = [choice_of(LEARNS_FROM_NUMBERS) if swap else c for c, swap in zip(choices, swapped, strict=True)]
     if len(federation) <= MOST_CLIENTS:
         return choices
-    wide = [c for c in choices if getattr(registry.load("methods", c.name), "default_graph", "") == "complete"]
+    wide = [c for c in choices if registry.load("methods", c.name).default_graph == "complete"]
     wide = [c for c in wide if registry.load("methods", c.name).topology == "graph"]
     for choice in wide:
         warnings.warn(

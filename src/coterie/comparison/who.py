@@ -92,7 +92,7 @@ def learns_graph(result: Result) -> bool:
     name = result.config["method"]["name"]
     if name in LEARNERS or ":" not in name:
         return name in LEARNERS
-    return bool(getattr(registry.load("methods", name), "learns_weights", False))  # a class of the user's
+    return registry.load("methods", name).learns_weights
 
 
 def best_learner(comparison: "Comparison") -> str | None:

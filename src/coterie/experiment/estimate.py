@@ -18,9 +18,11 @@ from coterie.experiment.engine import Engine, Training
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import working_bytes
 from coterie.graphs.graph import Graph
+from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Variables
 from coterie.methods.base import Solved
 from coterie.methods.local import Local
+from coterie.peers.ledger import Ledger
 
 __all__ = ["Estimate", "Pace", "estimate", "measure"]
 
@@ -69,7 +71,10 @@ def estimate(job: Job, engine: Engine, pace: Pace) -> Estimate:
     with precision(settings.precision):
         training = Training(engine, job.method, job.graph, job.weights, settings.seed, codec=job.codec)
         state, _ = training.init()
-        traffic = training.price(state)
+        traffic = jax.tree.map(lambda a: a[None], training.price(state))
+    ledger = Ledger(job.federation.names, job.graph.neighbours)
+    ledger.add(1, traffic, job.graph.neighbours)
+    totals = ledger.totals()
     plan, size = engine.plan, len(job.federation)
     at_once = plan.chunk or (size if plan.mode == "fast" else 1)
     models = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -77,24 +82,23 @@ def estimate(job: Job, engine: Engine, pace: Pace) -> Estimate:
     return Estimate(
         parameters=job.task.size,
         memory=data + 2 * models + at_once * working_bytes(job.task, job.federation),
-        sent=float((traffic.told_bytes.sum(-1) + traffic.up_bytes).mean()),
-        received=float((traffic.heard_bytes.sum(-1) + traffic.down_bytes).mean()),
+        sent=float(totals["sent"].mean()),
+        received=float(totals["received"].mean()),
         seconds=settings.rounds * local_steps(job) * pace.gradient + evaluations * pace.evaluation,
     )
 
 
 def local_steps(job: Job) -> float:
     """Return the local steps of a client per round: of the largest client, for which the others wait."""
-    method: Any = job.method
-    if getattr(method, "steps", 0):
-        return method.steps
-    size = getattr(method, "batch_size", 0) or int(job.federation.train.count.max())
-    return getattr(method, "epochs", 1) * -(-int(job.federation.train.count.max()) // size)
+    method, largest = job.method, int(job.federation.train.count.max())
+    if not isinstance(method, LocalSGD):
+        return 1
+    return method.steps or method.epochs * -(-largest // (method.batch_size or largest))
 
 
 def _gradient_seconds(job: Job, training: Training, state: Any) -> float:
     """Measure one gradient of every client on one of its minibatches."""
-    task, size = training.task, getattr(job.method, "batch_size", 0)
+    task, size = training.task, job.method.batch_size if isinstance(job.method, LocalSGD) else 0
 
     def program(method: Any, tables: Any, clients: Any, state: Any) -> Any:
         def one(variables: Variables, data: Split) -> Any:
