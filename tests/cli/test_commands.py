@@ -490,3 +490,25 @@ def test_an_unknown_option_or_command_is_status_2():
     assert call("compare", "--round", "3").exit_code == 2
     assert call("comprae").exit_code == 2
     assert call("compare", "--rounds", "many").exit_code == 2
+
+
+# -- init and check ----------------------------------------------------------------------------------------------------
+
+
+def test_init_writes_an_experiment_that_check_describes_and_nothing_is_trained():
+    rows = ["site,age,word,died", *(f"{'ab'[i % 2]},{20 + i * 7 % 50},{'xy'[i % 3 == 0]},{i % 2}" for i in range(60))]
+    Path("visits.csv").write_text("\n".join(rows))
+    assert call("init", "visits.csv", "--target", "died", "--client", "site").exit_code == 0
+    text = Path("experiment.toml").read_text()
+    assert 'target = "died"' in text
+    refuse("experiment.toml exists already", "init", "visits.csv", "--target", "died")
+    words = ["--set", "compare.methods=['local', 'fedavg']", "--device", "cpu"]
+    outcome = call("check", "experiment.toml", *words, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    said = json.loads(outcome.stdout)
+    assert said["data"]["rows"] == 60
+    alone, hub = said["methods"]
+    assert alone["sent"] == 0 < hub["sent"]
+    assert {path.name for path in Path().iterdir()} == {"visits.csv", "experiment.toml"}
+    refuse("Name it with --target COLUMN", "check", "visits.csv", "--device", "cpu")
+    refuse("name the table's file", "compare", "--target", "died", "--device", "cpu")
