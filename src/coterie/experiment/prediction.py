@@ -165,13 +165,10 @@ class Answers:
 
 def run_model(task: Any, variables: Any, x: np.ndarray) -> np.ndarray:
     """Return a model's outputs for any number of rows, with few compiled shapes."""
-    import jax
     import jax.numpy as jnp
 
     from coterie.experiment.job import precision
 
-    if not hasattr(task, "forward"):
-        task.forward = jax.jit(lambda variables, x: task.apply(variables, x)[0])
     size = min(ROWS, 1 << max(0, len(x) - 1).bit_length()) if len(x) else 1
     parts = []
     with precision(np.dtype(task.dtype).name):
@@ -200,7 +197,7 @@ def route(answers: Answers, frame: Any, predict: Callable[[str, Any], Any], name
         if len(names) == 1:
             return predict(names[0], frame)
         named = f"column {column!r}" if column else "column that names the client"
-        raise CoterieError(f"the rows have no {named}; add it, or use .model(client).predict(rows)")
+        raise CoterieError(f"the rows have no {named}; add it, or say whose rows they are: --client NAME, .model(name)")
     owner = np.array([_name_of(value) for value in frame[column]], dtype=object)
     parts, places = [], {name: np.flatnonzero(owner == name) for name in dict.fromkeys(owner)}
     known = [name for name in places if name in names]

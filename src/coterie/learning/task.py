@@ -6,6 +6,7 @@ The engine batches these functions over clients; nothing here knows that there a
 """
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -95,6 +96,11 @@ class Task:
         self.outputs = 0  # number of classes or characters, known once the task has a federation
         self.sample_shape: tuple[int, ...] = ()  # likewise
         self._keep(personal)
+
+    @functools.cached_property
+    def forward(self) -> Callable[[Variables, jax.Array], jax.Array]:
+        """A model's outputs for a batch, compiled once for each shape."""
+        return jax.jit(lambda variables, x: self.apply(variables, x)[0])
 
     @classmethod
     def of(cls, federation: Federation, model: Any, **options: Any) -> "Task":
