@@ -371,6 +371,7 @@ def test_tracking_is_exact_on_a_random_network():
     assert error(run(damping=0.2, depth=100, gossip=1).value, q.true(q.lam)) < 1e-8
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["directed ring", "schedule", "ring"])
 def test_defaults_suit_sparse_networks(kind):
     q = Quadratic(6, ridge=1.0)
@@ -389,6 +390,7 @@ def test_defaults_suit_sparse_networks(kind):
             hypergradient(QUADRATIC, q.solution(q.lam), q.lam, q.data, net, depth=200, gossip=1)
 
 
+@pytest.mark.soak
 def test_order_of_the_estimators_end_to_end():
     """Descend on lambda by each estimate; the outer cost reached: true = Neumann, S=5 < HGP, Neumann S=1 < local."""
     q, net, rate = Quadratic(seed=7), random_network(5), 0.1

@@ -40,7 +40,9 @@ def gradients(rows, size, dtype):
 
 
 @types
-@pytest.mark.parametrize("name", ["float16", "qsgd", "top-k-short", "fused-centres"])
+@pytest.mark.parametrize(
+    "name", ["float16", "qsgd", "top-k-short", pytest.param("fused-centres", marks=pytest.mark.soak)]
+)
 def test_a_row_is_the_same_alone_in_a_batch_compiled_or_not(name, dtype, monkeypatch):
     codec = CODECS[name]
     with jax.enable_x64(dtype == np.float64):
@@ -136,6 +138,7 @@ def test_top_k_sends_at_least_one_and_at_most_all():
     assert same_bits(np.asarray(TopK(fraction=1.0).reduce(x, keys(1))), np.asarray(x))
 
 
+@pytest.mark.soak
 def test_qsgd_is_right_on_average():
     x = np.array([0.9, -0.35, 0.02, 0.0, -1.0, 1e-3, 250.0, -33.3, 117.0, 90.0, 0.5], np.float32)
     codec, times = QSGD(bits=3, bucket=6), 20_000

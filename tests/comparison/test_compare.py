@@ -271,6 +271,7 @@ def test_data_from_python_are_compared_in_memory_and_in_a_folder(tmp_path):
         ct.compare(other, methods[:1], model="linear", rounds=2, device="cpu", tune=False, out=tmp_path / "out")
 
 
+@pytest.mark.soak
 def test_a_regression_in_double_precision_is_compared():
     tables = {
         "data": {"name": "hierarchical-linear", "clusters": 2, "clients_per_cluster": 2, "dimension": 3},

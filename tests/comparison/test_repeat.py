@@ -45,13 +45,8 @@ def tuned(method):
         "--set method.lr=0.05",
         "--set partition.validation=0.1 --set partition.test=0.2",  # defaults of a partition, not of the comparison
         "--set methods.ditto.lr=0.05 --methods local,ditto",
-        "--set partition.classes=2",
-        "--partition classes",
         "--partition classes --set partition.classes=2 --clients 7",
-        "--partition iid",
-        "--partition iid --set partition.validation=0.1",
         "--partition dirichlet --clients 5 --model linear --set partition.alpha=1.0",
-        "--data planted-groups",
         "--data planted-groups --partition classes --clients 5 --rounds 200 --seeds 3 --set method.lr=0.1",
         "--data csv --set data.path=a.csv --set data.target=y --set data.client=who",
         "--data digits --set graph.name=ring --set graph.reach=2 --set run.seed=4 --set augment.flip=true",

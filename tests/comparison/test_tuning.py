@@ -228,6 +228,7 @@ def test_every_run_has_its_split_and_its_seed(done):
     assert [r.config["run"]["seed"] for r in comparison.results["local"]] == [0, 1]
 
 
+@pytest.mark.soak
 def test_a_second_call_trains_only_what_is_missing(done, tmp_path):
     comparison, folder, _ = done
     events = []

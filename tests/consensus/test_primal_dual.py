@@ -183,6 +183,7 @@ def test_without_curvature_minus_a_third_is_the_limit(device):
         assert growth(started, w) == pytest.approx(modulus, abs=1e-3)
 
 
+@pytest.mark.soak
 def test_annealing_keeps_the_answer(problem, device):
     """eta_r g^r - eta_{r-1} g^{r-1}, not eta_r (g^r - g^{r-1}), which drifts when eta changes."""
     rates = [0.1] * 20 + [0.05] * 4000

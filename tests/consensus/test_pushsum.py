@@ -136,6 +136,7 @@ def test_push_sum_averages(graph, chance, steps, error):
     np.testing.assert_allclose(result["b"], np.full(K, (K - 1) / 2), atol=error)
 
 
+@pytest.mark.soak
 def test_frequencies_tend_to_the_expected_weights():
     graph, steps = RandomDirected().build(5, 2), 4000
     peers = pushsum.network(graph, jnp.float64)
@@ -280,6 +281,7 @@ def test_before_and_after_are_one_sequence_and_the_authors_order_is_less_stable(
         np.testing.assert_allclose(pushsum.ratio(pushsum.push_step(peers, after, to)[0]), model, atol=1e-14)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("order", ["before", "after", "authors"])
 def test_models_are_biased_by_the_learning_rate(order):
     problem, (graph, _, weight) = Quadratics(), _network()
@@ -352,6 +354,7 @@ def test_a_direction_that_is_flat_for_everyone_does_not_contract():
 # -- push-DIGing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("graph", "chance"),
     [(RandomDirected().build(5, 0), 1.0), (RandomDirected().build(5, 1), 0.8), (_network()[0], 1.0)],

@@ -84,6 +84,7 @@ def followed(tmp_path_factory):
     return ct.run(federation, "linear", method, rounds=80, evaluate_every=10, device="cpu", out=folder)
 
 
+@pytest.mark.soak
 def test_path_has_a_row_for_each_lam(followed):
     path = followed.path()
     assert path["round"].tolist() == [20, 40, 60, 80]

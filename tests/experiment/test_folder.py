@@ -158,6 +158,7 @@ def test_early_stop_is_remembered_over_a_resume(tmp_path):
     assert len(times) == 5
 
 
+@pytest.mark.soak
 def test_a_graph_that_changes_on_the_way(device, tmp_path):
     method = ScoolAttention(lr=0.1, batch_size=4, sparsify_after=2, fraction=0.3)
     settings = {"rounds": 4, "evaluate_every": 1, "checkpoint_every": 1}

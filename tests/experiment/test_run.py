@@ -186,6 +186,7 @@ def test_double_precision_from_end_to_end():
     assert jnp.ones(1).dtype == jnp.float32  # the scope was left
 
 
+@pytest.mark.soak
 def test_modes_and_chunks_agree_to_rounding():
     plain = ct.run(FIVE, "linear", "gossip-sgd", mode="exact", rounds=2)
     for other in ({"mode": "fast"}, {"mode": "fast", "chunk": 2}):

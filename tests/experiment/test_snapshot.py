@@ -65,7 +65,9 @@ def test_a_newer_format_is_refused_in_one_sentence(entries, tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["ditto", "scool-sbm"])  # with the best models so far; with a graph that has changed
+@pytest.mark.parametrize(
+    "name", ["ditto", pytest.param("scool-sbm", marks=pytest.mark.soak)]
+)  # the best models; a changed graph
 def test_a_run_of_version_0_1_resumes(name, device, tmp_path):
     config = RunFolder(OLD / name).config()
     saved = load(OLD / name)

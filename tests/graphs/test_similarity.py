@@ -348,6 +348,7 @@ def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, devi
     assert resumed.ledger.edges().equals(whole.ledger.edges())
 
 
+@pytest.mark.soak
 def test_every_method_with_neighbours_takes_the_similarity_graph():
     expected = Similarity(k=6).build_from(PLANTED)
     names = [row.name for row in registry.KINDS["methods"].rows]
@@ -364,6 +365,7 @@ def test_every_method_with_neighbours_takes_the_similarity_graph():
     assert hub.graph.edges() == 0
 
 
+@pytest.mark.soak
 def test_the_report_draws_it_like_any_other_graph(tmp_path):
     result = coterie.run(
         PLANTED, "linear", "gossip-sgd", graph=Similarity(k=6), rounds=1, out=tmp_path / "run", device="cpu"

@@ -100,7 +100,10 @@ def test_padding_is_never_evaluated(federation, models, x64):
         assert (a == b).all()
 
 
-@pytest.mark.parametrize("method", [FedAvg(lr=0.1, batch_size=3), FedAvg(lr=0.1, batch_size=0), Pooled(lr=0.1)])
+@pytest.mark.parametrize(
+    "method",
+    [FedAvg(lr=0.1, batch_size=3), pytest.param(FedAvg(lr=0.1, batch_size=0), marks=pytest.mark.soak), Pooled(lr=0.1)],
+)
 def test_padding_is_never_trained_on(federation, device, x64, method):
     def trained(federation):
         task = Task.of(federation, Weights(jnp.zeros((CLASSES, 3))), dtype=jnp.float64)
@@ -150,6 +153,7 @@ def test_the_accuracy_of_a_text_is_the_share_of_its_characters():
     np.testing.assert_allclose(metrics.loss, (2 * (wrong - 5) + 4 * wrong) / 6, rtol=1e-6)
 
 
+@pytest.mark.soak
 def test_a_recurrent_model_is_evaluated_character_by_character():
     random = np.random.default_rng(0)
     x, y = random.integers(0, 5, (2, 3, 7)), random.integers(0, 5, (2, 3, 7))

@@ -157,6 +157,7 @@ def test_clients_of_equal_size_take_the_same_steps_with_a_known_number_of_them()
     assert not Task.of(regression([7, 6]), zero_model()).equal_sizes
 
 
+@pytest.mark.soak
 def test_a_pool_of_many_samples_is_still_used_once_each():
     """At 150,000 samples step x count passes 2^31. With lr = 1e-10 the weight stays near 0, so that it is
     lr times the sum of the minibatches' mean targets: 15,000 times the mean of all targets, if each is used once."""

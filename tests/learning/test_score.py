@@ -203,6 +203,7 @@ def test_a_client_is_evaluated_on_all_its_samples_at_once(x64):
     assert [float(value) for value in nothing] == [0, 0, 0]
 
 
+@pytest.mark.soak
 def test_a_run_is_scored_by_the_chosen_metric(tmp_path):
     federation = small_federation(3)
     result = ct.run(federation, "linear", "local", rounds=2, metric="auroc", out=tmp_path / "run")

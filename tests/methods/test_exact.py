@@ -155,6 +155,7 @@ def test_dependent_columns_change_no_prediction():
     np.testing.assert_allclose(predicted, expected, atol=1e-4)
 
 
+@pytest.mark.soak
 def test_in_a_comparison_with_other_methods_from_a_table(tmp_path):
     schools = [
         pd.DataFrame(x, columns=["a", "b"]).assign(score=y, school=f"s{i}", district=f"d{i % 2}")

@@ -74,7 +74,7 @@ def slope_of(H, b, label, tie, cluster_tie, theta):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"loss": "sum", "tie": 2.0, "p_within": (0.2, 0.4, 0.0)}, MORE({"batch_size": 1})]
+    "settings", [MORE({}), {"loss": "sum", "tie": 2.0, "p_within": (0.2, 0.4, 0.0)}, MORE({"batch_size": 1})]
 )
 def test_al2sgd_plus_reaches_the_exact_minimiser(federation, device, settings):
     """To 1e-10, with the default and other probabilities, and with minibatches of one sample."""
@@ -95,6 +95,7 @@ def test_on_paper(device):
     np.testing.assert_allclose(models[:, 0], [1.875, 2.375, 5.125, 6.625], atol=1e-10)
 
 
+@pytest.mark.soak
 def test_without_acceleration_and_without_known_clusters(federation, device):
     """L2SGD+ on one cluster: the minimiser of sum f_i + gamma/2 sum |theta_i - mean|^2."""
     H, b = quadratics(federation)
@@ -184,6 +185,7 @@ def test_an_iteration_of_async_l2gd_follows_the_gradient_on_average(federation):
     np.testing.assert_allclose((theta - after) / 0.01, expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.soak
 def test_an_iteration_of_al2sgd_plus_follows_the_gradient_on_average(federation):
     """From a point that is neither the anchor nor the start of the momentum."""
     bench = Bench(federation, AsyncAL2SGDPlus(**SETTINGS))
@@ -313,7 +315,7 @@ def test_the_ledger_charges_exchanges_and_nothing_else(federation, device):
         assert (traffic.down_bytes.sum(0) == between * (down + 8 * sent + 16) + within * (down + 8)).all()
 
 
-@pytest.mark.parametrize("method", [MORE(L2GD), MORE(AsyncL2GD), AsyncAL2SGDPlus, PFedMe])
+@pytest.mark.parametrize("method", [MORE(L2GD), MORE(AsyncL2GD), MORE(AsyncAL2SGDPlus), PFedMe])
 def test_personal_layers_are_not_tied(federation, device, method):
     """Tied very strongly, shared layers of a cluster agree and personal ones do not."""
     settings = {"tie": 50.0, "iterations": 200} if method is not PFedMe else {"tie": 50.0, "lr": 0.01}
@@ -386,7 +388,7 @@ def test_groups_reach_the_program_and_a_part_of_a_federation_keeps_their_number(
     assert make_federation(pairs, groups=["south", "north", "south"]).groups.tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize("method", [MORE(L2GD()), AsyncAL2SGDPlus(batch_size=2)])
+@pytest.mark.parametrize("method", [L2GD(), MORE(AsyncAL2SGDPlus(batch_size=2))])
 def test_measured_constants_do_not_depend_on_the_devices(federation, device, method):
     """The clients are split over two devices, as on every CPU with several cores."""
     model, rates = Mlp(hidden=(8,)), []

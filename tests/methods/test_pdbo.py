@@ -114,6 +114,7 @@ def test_the_local_estimate_is_the_plain_gradient_and_the_first_step_of_adam_its
     assert (state.pushed == 5).all()  # and takes no step of the network
 
 
+@pytest.mark.soak
 def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
     """With weights that hardly move, a restarted round repeats itself; a warm one makes progress."""
     settings = PLAIN | {"pushes": 5, "estimator": "local", "outer_lr": 1e-9}
@@ -126,6 +127,7 @@ def test_a_restart_forgets_and_a_warm_start_goes_on(engine):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.soak
 def test_the_learning_rate_can_be_annealed_from_round_to_round(engine):
     """A rate of 0.5, halved from the first round on, equals a rate of 0.25."""
     settings = PLAIN | {"pushes": 5, "estimator": "local"}
@@ -135,6 +137,7 @@ def test_the_learning_rate_can_be_annealed_from_round_to_round(engine):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.soak
 def test_the_learning_rate_falls_at_the_end_of_a_round():
     """One client, one predictor: plain gradient descent with lr, then lr / 10, then lr / 100, step by step."""
     federation = small_federation(1)

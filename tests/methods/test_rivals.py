@@ -243,6 +243,7 @@ def test_dada_graph_meets_the_conditions_of_optimality():
     assert (slope[~used] > 0).all()
 
 
+@pytest.mark.soak
 def test_dada_never_increases_what_the_graph_minimises():
     random = np.random.default_rng(6)
     train, start = random.normal(size=(4, 2)), random.normal(size=(4, 2))

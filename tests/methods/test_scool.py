@@ -69,7 +69,11 @@ def test_planted_groups_are_recovered_by_round_ten(request, method, data):
         assert scores["graph_ari"] >= 0.95
 
 
-@pytest.mark.parametrize("method", [ScoolSBM(**SETTINGS), ScoolAttention(**SETTINGS)], ids=["sbm", "attention"])
+@pytest.mark.parametrize(
+    "method",
+    [ScoolSBM(**SETTINGS), pytest.param(ScoolAttention(**SETTINGS), marks=pytest.mark.soak)],
+    ids=["sbm", "attention"],
+)
 def test_equal_label_sets_get_five_times_the_weight_of_disjoint_ones(method):
     federation = Classes(classes=2)(Digits().load(), 20, 0)
     engine = Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
@@ -82,6 +86,7 @@ def test_equal_label_sets_get_five_times_the_weight_of_disjoint_ones(method):
     assert block.weights[by_slot == 2].mean() >= 5 * block.weights[by_slot == 0].mean()
 
 
+@pytest.mark.soak
 def test_mixed_memberships_recover_groups_too(planted):
     federation, engine = planted
     _, block, training = learn(engine, ScoolMMSBM(**SETTINGS), 10)
@@ -202,6 +207,7 @@ def test_clients_train_alone_until_edges_are_dropped_and_then_mix_with_the_weigh
         np.testing.assert_allclose(np.einsum("ij,j...->i...", matrix, a), b, atol=2e-6)
 
 
+@pytest.mark.soak
 def test_a_budget_always_leaves_one_neighbour(digits):
     _, engine = digits
     method = ScoolSBM(lr=0.1, fraction=0.001, sparsify_after=1)
@@ -210,6 +216,7 @@ def test_a_budget_always_leaves_one_neighbour(digits):
     assert training.graph.degree.tolist() == [1] * 20
 
 
+@pytest.mark.soak
 def test_personal_layers_are_not_sent_and_not_mixed():
     federation = Classes(classes=3)(Digits().load(), 6, 0)
     sizes = {}

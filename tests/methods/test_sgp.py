@@ -22,7 +22,9 @@ def _plain(**settings):
     return SGP(batch_size=0, lr=0.2, **settings)
 
 
-@pytest.mark.parametrize("order", ["before", "after", "authors"])
+@pytest.mark.parametrize(
+    "order", ["before", *(pytest.param(name, marks=pytest.mark.soak) for name in ("after", "authors"))]
+)
 @pytest.mark.usefixtures("x64")
 def test_three_rounds_in_numpy(order, device):
     federation = regression(SIZES)
@@ -89,6 +91,7 @@ def test_personal_layers_stay_and_messages_hold_the_others_and_a_weight(device):
         np.testing.assert_allclose(np.asarray(state.variables.params.bias)[i, 0], moved, atol=1e-13)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("x64")
 def test_random_links_lead_everyone_near_the_minimum_of_the_sum(device):
     federation = regression((8, 8, 8, 8))
@@ -103,6 +106,7 @@ def test_random_links_lead_everyone_near_the_minimum_of_the_sum(device):
     assert state.mass.weight.sum() == pytest.approx(4)
 
 
+@pytest.mark.soak
 def test_run_graph_and_report_work_on_networks_whose_links_come_and_go(tmp_path):
     links = np.random.default_rng(0).random((3, 5, 5)) < 0.7
     links[0] = True

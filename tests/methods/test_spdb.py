@@ -182,6 +182,7 @@ def test_what_is_personal(cls):
         make_job(federation, model="linear", method=cls())
 
 
+@pytest.mark.soak
 def test_an_upper_level_on_validation_samples_needs_samples_and_curvature():
     federation = small()
     upper = {"upper": "validation", "lr": 0.1}

@@ -43,6 +43,7 @@ def test_a_shift_beyond_the_image_leaves_only_fill():
     assert (take_shifted(data, jnp.array([1]), far, 0 * far, far < 0, 9) == 9).all()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("augment", [Augment(crop=1, flip=True, fill=3), Augment(crop=2), Augment(flip=True)])
 def test_draws_are_uniform_over_exactly_the_allowed_changes(augment):
     data = images("uint8", samples=1)
@@ -69,6 +70,7 @@ def test_the_key_alone_decides():
     assert not np.array_equal(first, take(data, indices, jax.random.key(1), augment))
 
 
+@pytest.mark.soak
 def test_samples_of_one_batch_are_changed_independently():
     data = jnp.asarray(images("float32", samples=1))
     batch = np.asarray(take(data, jnp.zeros(32, int), jax.random.key(0), Augment(crop=3, flip=True)))

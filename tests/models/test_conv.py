@@ -50,7 +50,9 @@ def library(x, weight, bias, *, stride, padding, dilation, groups):
     return result[0] + bias
 
 
-@pytest.mark.parametrize(("wide", "tolerance", "examples"), [(False, 1e-5, 8), (True, 1e-12, 16)])
+@pytest.mark.parametrize(
+    ("wide", "tolerance", "examples"), [(False, 1e-5, 8), pytest.param(True, 1e-12, 16, marks=pytest.mark.soak)]
+)
 def test_agrees_with_the_library_in_values_and_gradients(wide, tolerance, examples):
     @settings(max_examples=examples, deadline=None)
     @given(convolutions())

@@ -82,6 +82,7 @@ def test_how_many_pixels_reach_the_end(strides, kept):
     assert size == kept
 
 
+@pytest.mark.soak
 def test_an_image_goes_through():
     network = MobileNet(width=0.25).build((1, 12, 12), 5, jax.random.key(0))
     assert np.isfinite(eqx.filter_jit(network)(jnp.ones((1, 12, 12)))).all()

@@ -161,7 +161,9 @@ def test_sizes_that_can_be_counted_on_paper():
     assert count(Lstm(), (80,), 90) == 90 * 8 + 1024 * (8 + 256 + 2) + 1024 * (256 + 256 + 2) + 256 * 90 + 90
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp", "cnn", "cnn4", "lstm"])
+@pytest.mark.parametrize(
+    "name", ["linear", "mlp", "cnn", *(pytest.param(name, marks=pytest.mark.soak) for name in ("cnn4", "lstm"))]
+)
 def test_parameters_are_those_of_the_key_and_within_the_bounds_of_their_layer(name):
     spec, shape, outputs, _ = CASES[name]
     first, same, other = (
@@ -186,7 +188,9 @@ def _weight_of(parameters, name):
     return parameters[name.removesuffix("bias") + "weight" if name.endswith("bias") else name]
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn-digits", "cnn4-digits", "lstm"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "cnn-digits", *(pytest.param(name, marks=pytest.mark.soak) for name in ("cnn4-digits", "lstm"))]
+)
 def test_mapped_over_clients_and_samples_it_is_the_same_model(name):
     spec, shape, outputs, _ = CASES[name]
     models = [spec.build(shape, outputs, jax.random.key(seed)) for seed in range(3)]
@@ -222,6 +226,7 @@ def test_dropout_follows_the_key_while_training_and_is_off_otherwise():
     np.testing.assert_allclose(outputs.var(0), variance, rtol=0.15)
 
 
+@pytest.mark.soak
 def test_each_hidden_layer_drops_its_own_units():
     model = Mlp(hidden=(6, 6), dropout=0.5).build((6,), 1, jax.random.key(0))
     eye = jnp.eye(6)

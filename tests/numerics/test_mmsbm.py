@@ -202,6 +202,7 @@ def test_a_single_block_has_nothing_to_learn():
     np.testing.assert_allclose(fitted.sender[..., 0], 1 - np.eye(6))
 
 
+@pytest.mark.soak
 def test_groups_are_found_and_small_alpha_makes_clients_pure():
     losses, known, same, different = planted()
     fitted = infer(1 - losses, known, 4, jax.random.key(0))
@@ -214,6 +215,7 @@ def test_groups_are_found_and_small_alpha_makes_clients_pure():
     np.testing.assert_allclose(fitted.sender.sum(-1), 1 - np.eye(20), atol=1e-12)
 
 
+@pytest.mark.soak
 def test_a_client_may_belong_to_two_groups():
     """Client 0 fits two groups of five equally, and has both roles; in `sbm` it would be in one block."""
     group = np.array([0] * 6 + [1] * 5)

@@ -118,6 +118,7 @@ def test_printed_self_pairs_are_not_the_expectation():
     assert abs(printed - exact) > 0.05
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("clients", "share"), [(4, 1.0), (4, 0.7), (5, 0.4)])
 def test_elbo_is_below_the_log_evidence(clients, share):
     for seed in range(3):
@@ -133,6 +134,7 @@ def test_elbo_is_below_the_log_evidence(clients, share):
             assert elbo(fitted, ell, known) <= evidence
 
 
+@pytest.mark.soak
 def test_weights_are_near_the_exact_posterior():
     """Five clients in two groups with clear evidence: all graphs over 12 pairs and all 2^5 blockings enumerated."""
     group = np.array([0, 0, 0, 1, 1])
@@ -153,7 +155,7 @@ def maximised(objective, size):
     return jnp.asarray(optimize.minimize(slope, np.zeros(size), jac=True, method="BFGS", options={"gtol": 1e-9}).x)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.soak), 2.0])
 def test_each_update_is_the_maximiser_that_scipy_finds(temperature):
     model, ell, known = random_model(3, clients=4, blocks=3, share=0.8)
     pairs = np.asarray(sbm.observed(ell, known))
@@ -411,6 +413,7 @@ def sweep_twice(model, ell, known):
     return sbm.sweep(sbm.sweep(model, ell, known), ell, known, how="sequential")
 
 
+@pytest.mark.soak
 def test_two_sets_without_common_pairs_are_independent():
     """Each set is updated as if alone, but B is pooled over both."""
     (one, ell_one, known_one), (two, ell_two, known_two) = (random_model(s, clients=4, share=0.8) for s in (1, 2))

@@ -33,7 +33,7 @@ def two_devices(device):
     return Mesh(np.array(device.devices), ("clients",))
 
 
-@pytest.mark.parametrize("clients", [6, 7])
+@pytest.mark.parametrize("clients", [pytest.param(6, marks=pytest.mark.soak), 7])
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 def test_chunks_and_devices_change_nothing(device, mode, clients):
     graph = Ring(reach=1).build(clients, 0)

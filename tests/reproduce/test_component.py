@@ -185,6 +185,7 @@ def test_groups_are_found_exactly_along_the_path(tmp_path):
     assert all(row["clusters"] == 4 for row in inside if row["ari"] == 1.0)
 
 
+@pytest.mark.soak
 def test_every_experiment_can_be_laid_out():
     for data, local in ((data, local) for data in component.CODED for local in component.LOCAL):
         tables, families = component.codecs(data, local, draw=2)

@@ -45,6 +45,7 @@ def test_the_table_has_every_method_and_the_budget(done):
         assert words in text
 
 
+@pytest.mark.soak
 def test_a_second_call_does_only_what_is_missing(done):
     folder, _ = done
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("metrics.jsonl")}
@@ -67,6 +68,7 @@ def test_differences_are_paired_by_seed(done):
     assert rows["local"]["gain"] is None
 
 
+@pytest.mark.soak
 def test_a_run_records_the_quality_of_its_graph_and_the_kept_edges(done, tmp_path):
     folder, _ = done
     result = Result.read(folder / "scool-attention-30pc" / "seed-0")

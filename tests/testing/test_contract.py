@@ -9,15 +9,15 @@ from coterie.testing.two_processes import Partner
 # that share the skeleton of one of these (and so prove nothing new about carriers, loss and bytes) run in `make soak`.
 METHODS = [
     ("local", {"momentum": 0.9, "epochs": 2}),  # nobody to talk to
-    ("fedavg-finetuned", {"finetune_epochs": 2, "steps": 3, "weight_decay": 0.01}),  # a mean; another model to evaluate
     ("async-l2gd", {"iterations": 3}),  # clusters, branches
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),  # neighbours
     ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),  # pushes, links that come and go
     ("component", {"personal": ("bias",), "steps": 2}),  # a solver at the hub
-    ("network-lasso", {"form": "peers", "iterations": 3}),  # values per neighbour
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}),  # questions, a learned graph, stages
 ]
 VARIANTS = [
+    ("fedavg-finetuned", {"finetune_epochs": 2, "steps": 3, "weight_decay": 0.01}),  # a mean; another model to evaluate
+    ("network-lasso", {"form": "peers", "iterations": 3}),  # values per neighbour
     ("fedrep", {"personal": ("bias",), "participation": 0.5}),  # some clients at a time
     ("spdb", {"personal": ("bias",), "upper": "validation", "terms": 3, "personal_lr": 0.2}),  # personal layers, duals
     ("fedavg", {"steps": 3, "weight_decay": 0.01}),
