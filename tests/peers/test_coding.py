@@ -22,7 +22,8 @@ from coterie.peers.tables import make_tables
 from coterie.testing.contract import CHECKS, ROUNDS, Case, small_federation
 from coterie.testing.two_processes import Partner
 
-# A change since the hub's mean and mirrors of neighbours; in `make soak` also pushed mass, questions and their mirrors, mirrors at a hub where few meet, and the largest codec.
+# A change since the hub's mean and mirrors of neighbours; in `make soak` also pushed mass, questions and their mirrors,
+# mirrors at a hub where few meet, and the largest codec.
 ROWS = [("fedavg", {"participation": 0.6}, "top-k", {"fraction": 0.3}), ("gossip-sgd", {}, "float16", {})]
 MORE = [
     ("sgp", {}, "qsgd", {"bits": 4, "bucket": 8}),
