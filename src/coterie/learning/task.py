@@ -84,7 +84,7 @@ class Task:
         self.augment = augment
         self.equal_sizes = equal_sizes
         self._mean, self._std, self.dtype = np.asarray(mean), np.asarray(std), dtype
-        params, self._static, statistics = self._split(self._build(jax.random.key(0)))
+        params, self._static, statistics = self._outline()
         self._stateful = bool(jax.tree.leaves(statistics))
         accepted = inspect.signature(type(eqx.combine(params, self._static)).__call__).parameters
         self._takes_key = "key" in accepted
@@ -148,6 +148,16 @@ class Task:
         module = replace_convolutions(module)
         params, static = eqx.partition(module, eqx.is_inexact_array)
         return jax.tree.map(lambda a: a.astype(self.dtype), params), static, statistics
+
+    def _outline(self) -> tuple[Any, Any, Any]:
+        """Return parameters, static part and statistics of a model, with shapes in place of the numbers.
+
+        Numbers that nobody needs would be drawn array by array, with a program compiled for each shape.
+        """
+        outline = eqx.filter_eval_shape(lambda: self._split(self._build(jax.random.key(0))))
+        if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(outline[1])):
+            return self._split(self._build(jax.random.key(0)))  # arrays that are no parameters must have their values
+        return outline
 
     def _check_shapes(self, federation: Federation) -> None:
         """Trace the model on one sample, to refuse a model that does not fit before anything is compiled."""
