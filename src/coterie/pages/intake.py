@@ -26,7 +26,7 @@ WHAT = {
 }
 
 
-def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return what the methods were trained on; empty for folders that do not say."""
     record = _record(comparison)
     warnings = [h("li", words) for words in record.get("warnings", ())]

@@ -98,10 +98,10 @@ def _worst(comparison: "Comparison", method: str) -> Html:
     return table(heads, rows)
 
 
-def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return the section with the score against bytes; empty if nobody sends anything."""
     if not any(row["bytes_per_client"] > 0 for row in data["methods"]):
-        return ""
+        return join()
     name = data["trained"]["metric_name"]
     words = (
         f"The bytes a client has sent and received (mean over clients, logarithmic) and its {name} then; the large "
