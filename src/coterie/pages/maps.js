@@ -72,9 +72,9 @@ function partitionFigure(data, look) {
   const ticks = labels.length ? { tickvals: x, ticktext: labels, tickangle: -60 } : { showticklabels: false, ticks: "" };
   const colors = { train: look.methods[0], validation: look.methods[4], test: look.methods[2] };
   const bars = Object.keys(part.sizes).map((name) => ({
-    x, y: part.sizes[name], type: "bar", name: { train: "training" }[name] || name, yaxis: "y2", showlegend: true,
+    x, y: part.sizes[name], type: "bar", name: name === "train" ? "training" : safe(name), yaxis: "y2", showlegend: true,
     marker: { color: colors[name], line: { width: 0 } }, textposition: "none",
-    text: head.map((h, i) => `${h}<br>${part.sizes[name][i].toLocaleString("en")} ${name === "train" ? "training" : name} samples`),
+    text: head.map((h, i) => `${h}<br>${part.sizes[name][i].toLocaleString("en")} ${name === "train" ? "training" : safe(name)} samples`),
     hovertemplate: "%{text}<extra></extra>",
   }));
   const shared = { bargap: count > 100 ? 0 : 0.2, hovermode: "closest", dragmode: false };
