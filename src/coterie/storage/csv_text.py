@@ -7,8 +7,8 @@ __all__ = ["csv_bytes"]
 
 
 def csv_bytes(frame: Any) -> bytes:
-    """Return a data frame as a CSV file in UTF-8, without its index; half a character pair is written as \\ud800."""
+    """Return a data frame as a CSV file in UTF-8, without its index."""
     text = frame.to_csv(index=False)
     if "\r" in text:  # pandas puts no quotes around a word with one, and readers then end the row there
         text = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC)
-    return text.encode(errors="backslashreplace")
+    return text.encode()
