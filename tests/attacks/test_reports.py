@@ -15,7 +15,7 @@ import pytest
 
 import coterie
 from coterie.comparison.comparison import Comparison
-from coterie.pages import plotly_javascript, write_report
+from coterie.pages import write_report
 from coterie.pages.content import content, drawn
 from coterie.pages.html import Html, asset, document, embedded_json, h
 from coterie.pages.opening import opening
@@ -254,8 +254,3 @@ def test_csv_files_are_read_back_as_they_were():
     text = csv_bytes(pd.DataFrame({"site": names, "weight": np.arange(len(names)) / 7}))
     read = pd.read_csv(io.BytesIO(text), keep_default_na=False)
     assert read["site"].tolist() == names
-
-
-def test_plotly_is_as_the_policy_knows_it():
-    """The reports need nothing of Plotly that its next version may change without a word in the tests above."""
-    assert "plotly.js-style-" in plotly_javascript()

@@ -8,6 +8,7 @@ from coterie.pages import plotly_javascript, write_report
 from coterie.pages.live import serve
 from coterie.pages.page import render
 from support.answer_cases import make_answer
+from support.report_cases import make_clients, make_comparison
 
 pytest_plugins = ["support.browser"]
 
@@ -37,6 +38,16 @@ def test_every_figure_is_drawn_in_light_and_dark(page, report):
     means = page.locator("#leaderboard-table tbody td:nth-child(3)").all_inner_texts()
     numbers = [float(text.split("\n")[-1].removesuffix(" %")) for text in means]
     assert numbers == sorted(numbers, reverse=True)
+
+
+def test_groups_of_very_many_clients_have_sharp_edges(page, tmp_path):
+    """A large heat map is an image, whose style Plotly writes in a way that the page's policy refuses."""
+    page.goto(write_report(make_comparison(make_clients(250), seeds=1), tmp_path / "report.html").as_uri())
+    image = page.locator("#weights-plot .hm image")
+    assert image.evaluate("(e) => getComputedStyle(e).imageRendering") == "pixelated"
+    page.hover("#weights-plot .nsewdrag")
+    bold = page.locator("#weights-plot .hovertext tspan[style]").first
+    assert bold.evaluate("(e) => getComputedStyle(e).fontWeight") == "700"
 
 
 def test_a_phone_sees_the_answer_without_scrolling_sideways(page, report):

@@ -1,8 +1,8 @@
 """What a page may do: run and be styled by exactly what we wrote into it, and load nothing.
 
 A content security policy names every script and style by its hash, so that markup that reached the page in a name would
-neither run nor look like ours. Plotly's needs are in it: it fills an empty style element rule by rule, which a hash of
-nothing allows, and gives the letters of its bold, italic and raised texts a style attribute.
+neither run nor look like ours. Plotly fills an empty style element rule by rule, which the hash of nothing allows; the
+style attributes it writes become properties in `page.js`, which need no permission.
 """
 
 import base64
@@ -12,8 +12,6 @@ from collections.abc import Iterable
 
 __all__ = ["placeholders", "policy"]
 
-# The style attributes Plotly gives to parts of a plot: none, <b>, <i>, and <sub> and <sup>.
-PLOTLY_STYLES = ("", "font-weight:bold", "font-style:italic", "font-size:70%")
 OWN_STYLE = re.compile(r'getElementById\("([0-9a-f]{64})"\)')  # before it adds the style sheet of its maps
 
 
@@ -28,7 +26,7 @@ def policy(scripts: Iterable[str], styles: Iterable[str], connects: bool = False
     rules = {
         "default-src": "'none'",
         "script-src": _hashes(scripts) or "'none'",
-        "style-src": f"'unsafe-hashes' {_hashes([*styles, *PLOTLY_STYLES])}",
+        "style-src": _hashes([*styles, ""]),
         "img-src": "data: blob:",
         "base-uri": "'none'",
         "form-action": "'none'",
