@@ -31,7 +31,6 @@ def clusters_command(
     """
     from rich.console import Console
 
-    from coterie.pages import plotly_javascript
     from coterie.reproduce.clusters import studies
     from coterie.reproduce.clusters.drawing import draw
     from coterie.reproduce.clusters.table1 import summarise_table1, table1
@@ -64,7 +63,7 @@ def clusters_command(
                 _print_study(figure, studies.STUDIES[name], console)
 
     drawn = {name: _errors(studies.STUDIES[name], groups) for name, groups in tables.items() if name != TABLE1}
-    page = ("clusters.html", lambda: draw(figures.get(TABLE1, []), drawn, plotly_javascript()))
+    page = ("clusters.html", lambda: draw(figures.get(TABLE1, []), drawn))
     publish(out or Path(f"reproduce-clusters-{study}"), figures, tables, page, show, console, as_json)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.pages import plotly_javascript
 from coterie.pages.html import join
 from coterie.reproduce.plots import place, plot_page
 
@@ -24,14 +25,13 @@ POINTS = 400  # per curve, for any number of groups
 SHOWN = 0.99  # share of the groups of every method but the local one that the axis must include
 
 
-def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]], plotly: str) -> str:
+def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]]) -> str:
     """Return the page, one HTML file.
 
     Args:
         table1: the summary of Table 1 (empty: not drawn).
         studies: by name, "title", "error" (the axis), "log" (whether it is logarithmic), "group" (what a group is
             called) and "errors": by method, the errors of all groups.
-        plotly: the text of plotly.js.
     """
     titles = {name: about["title"] for name, about in studies.items()}
     plots = [_study(name, about) for name, about in studies.items()]
@@ -42,7 +42,7 @@ def draw(table1: list[dict[str, Any]], studies: dict[str, dict[str, Any]], plotl
         (f"about-{name}", title, join(place(plot))) for (name, title), plot in zip(titles.items(), plots, strict=True)
     ]
     head = "Known clusters: how large is the error, and for how many?"
-    return plot_page("Known clusters: the experiments", head, sections, plots, plotly)
+    return plot_page("Known clusters: the experiments", head, sections, plots, plotly_javascript())
 
 
 def _line(method: str, x: Any, y: Any, mode: str) -> dict[str, Any]:
