@@ -8,8 +8,8 @@ import pytest
 
 from coterie.comparison.verdict import Verdict
 from coterie.pages.answer import fedavg_bytes, gain_tile, partner_tile, partners, price_tile
+from coterie.pages.forest import _ticks
 from coterie.pages.html import Html, h, join
-from coterie.pages.opening import _ticks
 from coterie.pages.page import render
 from support.answer_cases import SITES, make_answer
 from support.report_cases import EVIL, Page, make_clients, make_comparison, make_result
@@ -76,11 +76,12 @@ def test_the_forest_has_every_method_its_interval_and_the_line_of_no_gain(answer
     board = [row for row in answer.leaderboard() if row["mean_gain"] is not None]
     assert len(lanes) == len(board) == 7
     zero = float(re.search(r"--zero:([\d.]+)%", text).group(1))
-    for (tone, lane), row in zip(lanes, board, strict=True):
+    for number, ((tone, lane), row) in enumerate(zip(lanes, board, strict=True), 1):
         assert words(lane).startswith(row["method"])
         assert tone == ("gain" if row["low"] > 0 else "loss" if row["high"] < 0 else "open")
-        left, width = map(float, re.search(r'class="bar" style="left:([\d.]+)%;width:([\d.]+)%', lane).groups())
-        point = float(re.search(r'class="point [a-z ]+" style="left:([\d.]+)%', lane).group(1))
+        bar, dot = (rf"li:nth-child\({number}\) .{part}" for part in ("bar", "point"))
+        style = rf"{bar}{{left:([\d.]+)%;width:([\d.]+)%}}\n.forest {dot}{{left:([\d.]+)%}}"
+        left, width, point = map(float, re.search(style, text).groups())
         assert (row["mean_gain"] > 0) == (point > zero)
         assert left - 0.01 <= point <= left + width + 0.01
         assert f"{100 * row['mean_gain']:+.1f}".replace("-", "−") in words(lane)

@@ -1,5 +1,7 @@
+import hashlib
 import json
 import re
+from base64 import b64encode
 from html import unescape
 
 import pytest
@@ -12,6 +14,10 @@ from coterie.pages import write_report
 from coterie.pages.html import embedded_json
 from coterie.pages.words import bytes_text, gain_text, label_text, score_text, seconds_text
 from support.report_cases import EVIL, Page, make_clients, make_comparison, write_and_read
+
+
+def sha256(text):
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def test_sections_stand_in_order(tmp_path):
@@ -100,10 +106,17 @@ def test_nothing_is_loaded_and_plotly_is_there_once(tmp_path):
     assert all(a["href"].startswith("#") for _, a in page.elements if "href" in a)
     style = re.search("<style>(.*?)</style>", text, re.S).group(1)
     assert not re.search(r"@import|url\(|https?:", style)
-    policies = [a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a]
-    assert policies == [
-        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-    ]
+    (policy,) = [a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert {name: rules[name] for name in ("default-src", "base-uri", "form-action")} == {
+        "default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"
+    }  # fmt: skip
+    assert rules["img-src"] == "data: blob:"
+    assert "connect-src" not in rules
+    assert "unsafe-inline" not in policy
+    assert "unsafe-eval" not in policy
+    assert rules["script-src"].split() == [sha256(script) for script in page.scripts if not script.startswith("{")]
+    assert not [a for _, a in page.elements if "style" in a]
     assert sum("plotly.js v" in script[:300] for script in page.scripts) == 1
     assert len(page.scripts) == 4
     assert not re.search("https?:", page.scripts[2] + page.scripts[3])

@@ -131,6 +131,7 @@ def _write(path: Path, built: Any, measured: Any, names: tuple[str, ...]) -> Pat
     """Write a graph as GraphML with the clients' names, or as a matrix; measured edges have their lengths."""
     import numpy as np
 
+    from coterie.graphs.export import graphml
     from coterie.storage.durable import durable_write, storage_errors
 
     weights = built.present.astype(float) if measured is None else measured.by_slot(measured.weights)
@@ -147,6 +148,5 @@ def _write(path: Path, built: Any, measured: Any, names: tuple[str, ...]) -> Pat
         drawn = drawn.to_undirected()
         for (one, other), length in zip(measured.edges.tolist(), measured.lengths.tolist(), strict=True):
             drawn.edges[one, other]["length"] = length
-    text = "\n".join(networkx.generate_graphml(networkx.relabel_nodes(drawn, dict(enumerate(names)))))
-    durable_write(path, text.encode())
+    durable_write(path, graphml(networkx.relabel_nodes(drawn, dict(enumerate(names)))))
     return path

@@ -145,6 +145,7 @@ def _read(path: Path, trained: Any) -> Any:
 
 
 def _write(table: Any, path: Path) -> None:
+    from coterie.storage.csv_text import csv_bytes
     from coterie.storage.durable import durable_write
 
-    durable_write(path, table.to_csv(index=False).encode())
+    durable_write(path, csv_bytes(table))

@@ -19,6 +19,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.config import FORMAT
 from coterie.experiment.folder import REMEDY, RunFolder
 from coterie.experiment.result import Result
+from coterie.storage.commands import command
 from coterie.storage.durable import durable_write, storage_errors
 from coterie.storage.toml import difference, dump_toml, read_toml, toml_value
 
@@ -104,7 +105,7 @@ class ComparisonFolder:
         }
         for path in (path for each in paths.values() for path in each):
             if not RunFolder(path).complete:
-                raise CoterieError(f"{self.path} is not complete; continue it with `coterie resume {self.path}`")
+                raise CoterieError(f"{self.path} is not complete; continue it with `{command('resume', self.path)}`")
         return {label: [Result.read(path) for path in each] for label, each in paths.items()}
 
     def fail(self, label: str, sentence: str, config: Mapping[str, Any]) -> None:

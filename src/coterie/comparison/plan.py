@@ -22,7 +22,7 @@ from coterie.comparison.config import (
     with_method,
 )
 from coterie.comparison.folder import ComparisonFolder
-from coterie.comparison.repeat import repeat_command
+from coterie.comparison.repeat import IN_PYTHON, repeat_command
 from coterie.comparison.splits import draw_splits, number_of_splits, same_programs, with_split
 from coterie.comparison.tuning import Tuned, tuned_values
 from coterie.data.clients import Federation
@@ -35,7 +35,6 @@ from coterie.storage.toml import difference
 __all__ = ["Asked", "Plan"]
 
 LEARNS_FROM_NUMBERS = "pfedgraph"  # takes the place of SCooL, which needs classes, among the usual methods
-IN_PYTHON = "coterie.compare(...) in Python, with the same data"
 
 
 class Asked(NamedTuple):

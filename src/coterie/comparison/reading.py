@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 from coterie.comparison.config import label_of
 from coterie.comparison.folder import ComparisonFolder
 from coterie.comparison.pairing import split_of
+from coterie.comparison.repeat import known_command
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
+from coterie.storage.commands import command
 from coterie.storage.toml import difference
 
 __all__ = ["Contents", "read_folders"]
@@ -44,13 +46,13 @@ def read_folders(folders: Sequence[str | Path]) -> Contents:
         if folder.exists():
             for label, results in folder.results().items():
                 every.append(_Runs(label, _settings(results[0]), results))
-            commands.append(folder.read()["compare"]["command"])
+            commands.append(known_command(folder.read()["compare"]["command"], path))
             failures |= folder.failures()
             tuning |= folder.tuning()
         else:
             result = Result.read(path)
             every.append(_Runs(label_of(result.config["method"]["name"]), _settings(result), [result]))
-            commands.append(f"coterie run {path / 'config.toml'}")
+            commands.append(command("run", path / "config.toml"))
     if not every and not failures:
         raise CoterieError("there is nothing to compare: name at least one folder of a run or a comparison")
     _check_same_clients(every)

@@ -1,7 +1,7 @@
 """The shortest command that repeats a comparison."""
 
-import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from coterie.comparison.config import (
@@ -15,9 +15,12 @@ from coterie.comparison.config import (
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings, default_tables
 from coterie.experiment.parts import Part
 from coterie.spec import to_dict
+from coterie.storage.commands import command, is_command
 from coterie.storage.toml import toml_value
 
-__all__ = ["repeat_command"]
+__all__ = ["IN_PYTHON", "known_command", "repeat_command"]
+
+IN_PYTHON = "coterie.compare(...) in Python, with the same data"
 
 
 def repeat_command(
@@ -26,7 +29,7 @@ def repeat_command(
     """Return the command that repeats a comparison; it leaves out what `coterie compare` assumes anyway."""
     is_default = experiment.data.name == DEFAULT_TABLES["data"]["name"]
     assumed = DEFAULT_TABLES if is_default else {}
-    words = ["coterie", "compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
+    words = ["compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
     words += ["--seeds", str(seeds)] + ([] if is_default else ["--data", experiment.data.name])
     words += ([] if splits is None else ["--splits", str(splits)]) + ([] if tune else ["--no-tune"])
     for section, values in _common_sections(experiment, assumed).items():
@@ -41,7 +44,15 @@ def repeat_command(
     words += _set("method", common)
     for choice, own, each in zip(choices, settings, variants, strict=True):
         words += _set(f"methods.{choice.label}", _own_settings(choice, own, each, common))
-    return shlex.join(words)
+    return command(*words)
+
+
+def known_command(written: str, folder: Path) -> str:
+    """Return the command that a comparison's folder names, or one that reads that folder if it would do anything else.
+
+    Readers are invited to paste it, and the folder may come from somebody else.
+    """
+    return written if written == IN_PYTHON or is_command(written) else command("compare", folder / "comparison.toml")
 
 
 def _common_sections(experiment: Experiment, assumed: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.numerics.components import connected_components
 from coterie.spec import nearest
+from coterie.storage.csv_text import csv_bytes
 from coterie.storage.durable import durable_write
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def write_who(subject: "Comparison | Result", path: str | Path, method: str | No
     """Write the table of `who` as a CSV file."""
     frame = who(subject, method)
     frame["weight"], frame["gain"] = frame["weight"].round(4), frame["gain"].round(6)
-    durable_write(Path(path), frame.to_csv(index=False).encode())
+    durable_write(Path(path), csv_bytes(frame))
     return Path(path)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.graphs.export import graphml
 from coterie.storage.durable import durable_write, storage_errors
 
 __all__ = ["save_weights", "weight_graph", "weight_matrix"]
@@ -41,9 +42,7 @@ def weight_graph(table: Table, names: Sequence[str]) -> Any:
 def save_weights(path: Path, table: Table, names: Sequence[str]) -> Path:
     """Write the weights as GraphML, or as a matrix to a .npy file."""
     if path.suffix == ".graphml":
-        import networkx as nx
-
-        durable_write(path, "\n".join(nx.generate_graphml(weight_graph(table, names))).encode())
+        durable_write(path, graphml(weight_graph(table, names)))
     elif path.suffix == ".npy":
         with storage_errors(path.parent), open(path, "wb") as stream:
             np.save(stream, weight_matrix(table))

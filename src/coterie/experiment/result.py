@@ -18,6 +18,7 @@ from coterie.experiment.scores import Scores
 from coterie.learning.score import Score, score_named
 from coterie.peers.ledger import Ledger
 from coterie.spec import nearest
+from coterie.storage.commands import command
 from coterie.storage.durable import durable_write, storage_errors
 
 __all__ = ["SHARED_MODEL", "Result", "worst"]
@@ -274,7 +275,7 @@ class Result:
         folder = RunFolder(path)
         config = folder.config()
         if not folder.complete:
-            raise CoterieError(f"{path} is not complete; continue it with `coterie resume {path}`")
+            raise CoterieError(f"{path} is not complete; continue it with `{command('resume', path)}`")
         summary = folder.summary()
         return cls(
             config=config,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["band", "content", "drawn", "per_client", "plain", "worst_clients"]
 
-CLIENTS = 500  # clients drawn one by one, for each method
+CLIENTS = 300  # clients drawn one by one, for each method: more dots than that hide each other
 CLIENTS_IN_ALL = 6000  # clients drawn one by one, for all methods together
 CURVE_POINTS = 400
 PARTITION_CLIENTS = 200

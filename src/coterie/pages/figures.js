@@ -125,7 +125,7 @@ function clientFigure(data, look, name, byGain) {
   const x = places.map((_, i) => i), count = x.length;
   const about = places.map((i) => {
     const client = data.clients[part.ids[i]];
-    let text = `<b>${short(client.name, 60)}</b><br>${data.metric_name} ${scoreText(data, part.score[i])}`;
+    let text = `<b>${short(client.name, 60)}</b><br>${safe(data.metric_name)} ${scoreText(data, part.score[i])}`;
     if (part.gain) text += `<br>training alone ${scoreText(data, part.alone[i])}<br>gain ${gainText(data, part.gain[i])}${part.reach && part.reach[i] ? ` ± ${gainText(data, part.reach[i]).replace("+", "")}` : ""}`;
     text += `<br>${client.samples.toLocaleString("en")} training samples`;
     if (client.group !== null) text += `<br>group ${safe(client.group)}`;
@@ -163,7 +163,7 @@ function clientFigure(data, look, name, byGain) {
     showlegend: Boolean(part.alone), legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: look.ink } },
     margin: { l: 52, r: 12, t: part.alone ? 36 : 12, b: 44 },
     xaxis: axis(look, { title: `clients, ${order}`, showgrid: false, range: [-0.7, count - 0.3], anchor: part.gain ? "y2" : "y", ...ticks }),
-    yaxis: axis(look, { title: data.metric_name, ticksuffix: suffix, domain: part.gain ? [0.46, 1] : [0, 1], nticks: 7 }),
+    yaxis: axis(look, { title: safe(data.metric_name), ticksuffix: suffix, domain: part.gain ? [0.46, 1] : [0, 1], nticks: 7 }),
     yaxis2: axis(look, {
       title: data.percent ? "gain, points" : "gain", domain: [0, 0.38], zeroline: true, zerolinecolor: look.zero, zerolinewidth: 1.5, nticks: 6,
     }),
@@ -212,6 +212,6 @@ function bytesFigure(data, look) {
   return [traces, layout(look, {
     height: 440, hovermode: "closest", shapes: lines, annotations: names, margin: { l: 52, r: 20, t: 12, b: 48 },
     xaxis: axis(look, { title: "bytes sent and received per client", type: "log", tickvals: ticks, ticktext: ticks.map(bytesText) }),
-    yaxis: axis(look, { title: data.metric_name, ticksuffix: data.percent ? " %" : "", nticks: 7, range }),
+    yaxis: axis(look, { title: safe(data.metric_name), ticksuffix: data.percent ? " %" : "", nticks: 7, range }),
   })];
 }

@@ -12,7 +12,7 @@ from coterie.comparison.folder import ComparisonFolder
 from coterie.learning.score import score_of
 from coterie.pages import plotly_javascript
 from coterie.pages.content import band, plain
-from coterie.pages.html import POLICY, asset, document, figure, h, join
+from coterie.pages.html import asset, document, figure, h, join
 from coterie.pages.weights import evenly
 from coterie.pages.words import count_text
 
@@ -127,8 +127,8 @@ class Growing:
             [("rounds", "Over rounds", curves)],
             self.state(),
             [plotly_javascript(), asset("figures.js"), asset("page.js"), asset("live.js")],
-            f"{POLICY}; connect-src 'self'",
-            "This page grows while the comparison trains, and becomes its report.",
+            connects=True,
+            closing="This page grows while the comparison trains, and becomes its report.",
         )
 
 

@@ -1,21 +1,25 @@
 """HTML is made here and nowhere else: text from data is escaped by `h`, and a page is one file without network.
 
 `h` makes an element. A child that is `Html` (what `h`, `table` and `figure` return) stays as it is; every other child,
-and every attribute, is text and is escaped. So a name can only become markup if someone writes `Html(name)`.
-A content security policy forbids a page to load anything.
+and every attribute, is text and is escaped. So a name can only become markup if someone writes `Html(name)`, which no
+other module does (a test looks for it). `coterie.pages.policy` is the second wall.
 """
 
 import html
 import importlib.metadata
 import json
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from coterie.pages.policy import placeholders, policy
+
 __all__ = ["Cell", "Html", "Row", "asset", "document", "embedded_json", "figure", "h", "join", "table"]
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 VOID = ("input", "br")
+# Control characters, halves of character pairs (from file names that are not UTF-8) and what Unicode has no letter for.
+UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 SHORT = 15  # rows of a table that is not divided between two pages of paper
 
 
@@ -51,7 +55,7 @@ def h(tag: str, *children: Any, **attributes: Any) -> Html:
     """
     given = ((name.rstrip("_").replace("_", "-"), value) for name, value in attributes.items())
     written = "".join(
-        f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+        f" {name}" if value is True else f' {name}="{_escaped(value)}"'
         for name, value in given
         if value is not None and value is not False
     )
@@ -67,8 +71,13 @@ def join(*children: Any) -> Html:
         elif isinstance(child, Iterable) and not isinstance(child, str):
             pieces.append(join(*child))
         elif child is not None:
-            pieces.append(html.escape(str(child)))
+            pieces.append(_escaped(child))
     return Html("".join(pieces))
+
+
+def _escaped(value: Any) -> str:
+    """Return text as HTML shows it; a letter that HTML cannot have is shown as the sign for an unknown one."""
+    return html.escape(UNFIT.sub("\ufffd", str(value)))
 
 
 def table(heads: Sequence[str], rows: Iterable[Row], name: str | None = None, sortable: bool = False) -> Html:
@@ -119,47 +128,53 @@ def figure(name: str, label: str, caption: str = "") -> Html:
 
 def document(
     title: str,
-    opening: str,
-    sections: Sequence[tuple[str, str, str]],
+    opening: Html,
+    sections: Sequence[tuple[str, str, Html]],
     data: Any,
-    scripts: list[str],
-    policy: str = POLICY,
+    scripts: Sequence[str],
+    styles: Sequence[str] = (),
+    connects: bool = False,
     closing: str = "This file holds all it shows and loads nothing.",
 ) -> str:
     """Return the whole file.
 
     Args:
         title: the title of the window, as text.
-        opening: the header, as HTML.
-        sections: anchor, title (text) and HTML of each section; one without HTML is left out.
+        opening: the header.
+        sections: anchor, title (text) and content of each section; one without content is left out.
         data: plain values for the scripts.
         scripts: texts of JavaScript, in order.
-        policy: what the page may load.
+        styles: texts of CSS, after that of every page; numbers may come from data, but no words.
+        connects: whether the page may talk to the server it came from.
         closing: the last words, as text.
     """
     version = importlib.metadata.version("coterie")
-    shown = [(anchor, words, Html(text)) for anchor, words, text in sections if text]
+    shown = [section for section in sections if section[2]]
     links = join(h("a", words, href=f"#{anchor}") for anchor, words, _ in shown)
-    body = join(h("section", h("h2", words), text, id=anchor) for anchor, words, text in shown)
-    code = "\n".join(f"<script>{_inline(script)}</script>" for script in scripts)
+    body = join(h("section", h("h2", words), content, id=anchor) for anchor, words, content in shown)
+    scripts = [script.replace("</script", "<\\/script") for script in scripts]  # or it would end its own element
+    styles = [asset("report.css"), *filter(None, styles)]
+    looks = "\n".join(f"<style>{style}</style>" for style in styles)
+    looks += "".join(h("style", id=name) for name in placeholders(scripts))
+    code = "\n".join(f"<script>{script}</script>" for script in scripts)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{policy(scripts, styles, connects)}">
 <meta name="color-scheme" content="light dark">
-<title>{html.escape(title)}</title>
-<style>{asset("report.css")}</style>
+{h("title", title)}
+{looks}
 </head>
 <body>
 <nav aria-label="Sections"><strong>coterie</strong><div class="links">{links}</div>
 <button type="button" id="theme" aria-label="Change between light and dark">Dark</button></nav>
 <main>
-{opening}
+{join(opening)}
 {body}
 </main>
-<footer>Written by coterie {version}. {html.escape(closing)}</footer>
+{h("footer", f"Written by coterie {version}. {closing}")}
 <script type="application/json" id="data">{embedded_json(data)}</script>
 {code}
 </body>
@@ -176,8 +191,3 @@ def embedded_json(data: Any) -> str:
     """Return JSON that cannot end the script element it stands in, whatever the strings in it say."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _inline(script: str) -> str:
-    """Keep a script from ending its own element."""
-    return script.replace("</script", "<\\/script")

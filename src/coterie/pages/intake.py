@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["section"]
 
 ROWS = 40  # columns listed at once; the others are behind a click
+LISTED = 1000  # columns listed at all
 CLASSES = 12  # classes that are listed in the sentence about the task
 WHAT = {
     "number": "number",
@@ -26,7 +27,7 @@ WHAT = {
 }
 
 
-def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return what the methods were trained on; empty for folders that do not say."""
     record = _record(comparison)
     warnings = [h("li", words) for words in record.get("warnings", ())]
@@ -78,7 +79,7 @@ def _task(clients: Mapping[str, Any]) -> str:
 
 def _columns(columns: Sequence[Mapping[str, Any]]) -> Html:
     rows = []
-    for column in columns:
+    for column in columns[:LISTED]:
         inputs, missing = column["becomes"], float(column["missing"] or 0)
         share = "–" if not missing else "< 1 %" if missing < 0.01 else f"{100 * missing:.0f} %"
         cells = [
@@ -92,5 +93,7 @@ def _columns(columns: Sequence[Mapping[str, Any]]) -> Html:
     heads = ["text:column", "text:what became of it", "inputs", "missing", "text:notes"]
     if len(rows) <= ROWS:
         return table(heads, rows, "intake-table")
-    rest = h("details", h("summary", f"the other {count_text(len(rows) - ROWS)} columns"), table(heads, rows[ROWS:]))
-    return join(table(heads, rows[:ROWS], "intake-table"), rest)
+    rest = h("details", h("summary", f"{count_text(len(rows) - ROWS)} more columns"), table(heads, rows[ROWS:]))
+    left_out = count_text(len(columns) - LISTED)
+    note = h("p", f"{left_out} more columns are not listed here.", class_="note") if len(columns) > LISTED else None
+    return join(table(heads, rows[:ROWS], "intake-table"), rest, note)

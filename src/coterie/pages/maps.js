@@ -21,7 +21,8 @@ function weightsFigure(data, look, map, at) {
   const ticks = n <= (wide ? 40 : 16)
     ? { tickvals: map.labels.map((_, i) => i), ticktext: map.labels.map((name) => short(name, wide ? 18 : 9)) }
     : { showticklabels: false, ticks: "" };
-  const text = unpack(map, at).map((row, i) => row.map((v, j) =>
+  const weights = unpack(map, at);
+  const text = weights.map((row, i) => row.map((v, j) =>
     v === null ? `<b>${short(map.labels[i], 40)}</b><br>keeps ${map.own[at][i].toFixed(3)} for its own model`
       : `<b>${short(map.labels[i], 40)}</b> gives ${v.toPrecision(3)}<br>to ${short(map.labels[j], 40)}`));
   const line = (more) => ({ type: "line", line: { color: look.zero, width: 1 }, ...more });
@@ -29,7 +30,7 @@ function weightsFigure(data, look, map, at) {
     line({ x0: b, x1: b, y0: -0.5, y1: n - 0.5 }), line({ y0: b, y1: b, x0: -0.5, x1: n - 0.5 }),
   ]);
   const traces = [{
-    type: "heatmap", z: unpack(map, at), zmin: map.low, zmax: map.high, colorscale: look.heat, text, hoverongaps: true,
+    type: "heatmap", z: weights, zmin: map.low, zmax: map.high, colorscale: look.heat, text, hoverongaps: true,
     hovertemplate: "%{text}<extra></extra>", xgap: n <= 60 ? 1 : 0, ygap: n <= 60 ? 1 : 0,
     colorbar: wide
       ? { thickness: 12, outlinewidth: 0, tickfont: { color: look.soft }, title: { text: "weight", side: "right", font: { color: look.soft } } }
@@ -72,9 +73,9 @@ function partitionFigure(data, look) {
   const ticks = labels.length ? { tickvals: x, ticktext: labels, tickangle: -60 } : { showticklabels: false, ticks: "" };
   const colors = { train: look.methods[0], validation: look.methods[4], test: look.methods[2] };
   const bars = Object.keys(part.sizes).map((name) => ({
-    x, y: part.sizes[name], type: "bar", name: { train: "training" }[name] || name, yaxis: "y2", showlegend: true,
+    x, y: part.sizes[name], type: "bar", name: name === "train" ? "training" : safe(name), yaxis: "y2", showlegend: true,
     marker: { color: colors[name], line: { width: 0 } }, textposition: "none",
-    text: head.map((h, i) => `${h}<br>${part.sizes[name][i].toLocaleString("en")} ${name === "train" ? "training" : name} samples`),
+    text: head.map((h, i) => `${h}<br>${part.sizes[name][i].toLocaleString("en")} ${name === "train" ? "training" : safe(name)} samples`),
     hovertemplate: "%{text}<extra></extra>",
   }));
   const shared = { bargap: count > 100 ? 0 : 0.2, hovermode: "closest", dragmode: false };

@@ -1,6 +1,16 @@
 // What every page does: light and dark, figures as wide as their place or the paper, and buttons of methods.
 "use strict";
 
+// Plotly gives parts of its plots a style attribute. The policy of the page refuses these, whoever writes them, but not
+// styles that are set as a property.
+{
+  const write = Element.prototype.setAttribute;
+  Element.prototype.setAttribute = function (name, value) {
+    if (name === "style") this.style.cssText = value;
+    else write.call(this, name, value);
+  };
+}
+
 // `names` are the methods and `data` what is drawn; `paintAll` draws every figure.
 function openPage(data, names, paintAll) {
   const byId = (id) => document.getElementById(id);

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from coterie.pages import intake, opening, partners, path, repeat, sections, tables
+from coterie.pages import forest, intake, opening, partners, path, repeat, sections, tables
 from coterie.pages.content import content, drawn
 from coterie.pages.html import asset, document
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["SECTIONS", "render"]
 
 SECTIONS = (
-    ("gains", "Gains", opening.forest),
+    ("gains", "Gains", forest.section),
     ("partners", "With whom", partners.section),
     ("intake", "What went in", intake.section),
     ("leaderboard", "Leaderboard", tables.leaderboard),
@@ -35,4 +35,5 @@ def render(comparison: "Comparison", plotly: str) -> str:
     written = [(anchor, title, write(comparison, data)) for anchor, title, write in SECTIONS]
     scripts = [plotly, "".join(map(asset, FIGURES)), asset("report.js")]
     title = f"coterie: {opening.title(comparison)}"
-    return document(title, opening.opening(comparison, data), written, drawn(data), scripts)
+    styles = [forest.style(comparison, data)]
+    return document(title, opening.opening(comparison, data), written, drawn(data), scripts, styles)

@@ -19,7 +19,7 @@ ROWS = 25  # clients listed at once; the others are behind a click
 PARTNERS = 4  # named for each client
 
 
-def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return who learns from whom; empty if no method has a cooperation graph."""
     return join(_listed(comparison, data["partners"]), _maps(data), _quality(data))
 

@@ -95,7 +95,7 @@ function pathFigure(data, look, path) {
     showlegend: path.legend.length > 0,
     legend: { orientation: "h", x: 0, y: 1 + 24 / whole, yanchor: "bottom", font: { size: 12, color: look.ink } },
     annotations: [
-      named(domains[1], `mean ${data.metric_name}: ` + (path.validated ? "on validation data solid, on test data dotted" : "on test data")),
+      named(domains[1], `mean ${safe(data.metric_name)}: ` + (path.validated ? "on validation data solid, on test data dotted" : "on test data")),
       named(domains[2], "number of clusters"),
       {
         x: Math.log10(kept), y: 1, yref: "paper", yanchor: "bottom", showarrow: false, yshift: 2,

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie.experiment.cluster_path import has_path
 from coterie.experiment.result import Result
-from coterie.pages.html import figure, h, join
+from coterie.pages.html import Html, figure, h, join
 from coterie.pages.weights import evenly
 from coterie.pages.words import clip, count_text
 
@@ -141,10 +141,10 @@ def _against(path: Any, labels: np.ndarray, groups: Any) -> str:
     return f" {where} the clusters are exactly {count}."
 
 
-def section(comparison: "Comparison", data: dict[str, Any]) -> str:
+def section(comparison: "Comparison", data: dict[str, Any]) -> Html:
     """Return the section with the plot; empty if no run has a path."""
     if not data["paths"]:
-        return ""
+        return join()
     words = (
         "From left to right the tie between neighbours gets weaker. A line is a client. Clients with exactly the same "
         "personal part form a ribbon, which splits where they no longer have it. The dashed line marks the models that "

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["choice", "cost", "each_client", "partition", "rounds", "worst"]
 
+INTERVALS = 60  # clients up to which their intervals are drawn, as in figures.js
+
 
 def choice(name: str, label: str, *more: Any) -> Html:
     """Return the place for the buttons of the methods, and what stands beside them."""
@@ -49,9 +51,9 @@ def each_client(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     compared = len(comparison.results) > 1 and comparison.baseline
     words: list[Any] = [f"Every client's {name}, sorted."]
     if compared:
+        line = "; a thin line is the 95\u00a0% interval of that client" if data["count"] <= INTERVALS else ""
         words = [
-            f"Every client's {name} with the chosen method, sorted, and below it the gain over training alone; a thin "
-            "line is the 95\u00a0% interval of that client."
+            f"Every client's {name} with the chosen method, sorted, and below it the gain over training alone{line}."
         ]
     if not comparison.baseline:
         words += [" Training alone (the method ", h("code", "local"), ") was not run, so gains are not known."]
@@ -98,10 +100,10 @@ def _worst(comparison: "Comparison", method: str) -> Html:
     return table(heads, rows)
 
 
-def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return the section with the score against bytes; empty if nobody sends anything."""
     if not any(row["bytes_per_client"] > 0 for row in data["methods"]):
-        return ""
+        return join()
     name = data["trained"]["metric_name"]
     words = (
         f"The bytes a client has sent and received (mean over clients, logarithmic) and its {name} then; the large "

@@ -69,12 +69,12 @@ def _between(gain: Any, score: Score) -> str:
     return f"({low} to {high})" if gain.known else ""
 
 
-def scores(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def scores(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return every score of every method, the mean over clients and runs; empty for runs that have only one."""
     board = [row for row in comparison.leaderboard() if not row["failed"]]
     names = [name for name in SCORES if any(row["scores"].get(name) is not None for row in board)]
     if len(names) < 2:
-        return ""
+        return join()
     best = {name: _best([row["scores"].get(name) for row in board], SCORES[name]) for name in names}
     rows = []
     for row in board:
@@ -100,11 +100,11 @@ def _best(values: Sequence[float | None], score: Score) -> float | None:
     return max((v for v in values if v is not None), key=lambda value: score.sign * value, default=None)
 
 
-def tuning(comparison: "Comparison", data: Mapping[str, Any]) -> Html | str:
+def tuning(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
     """Return what each method was given to choose from, and what it chose on validation data; empty without tuning."""
     tuned = comparison.tuning
     if not tuned:
-        return ""
+        return join()
     words = (
         "What each method was given, and what it chose. Candidates are judged on validation samples only, never on the "
         "test samples that this report is about, and every split of the data is tuned anew."

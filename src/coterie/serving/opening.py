@@ -18,6 +18,7 @@ from coterie.experiment.prediction import Answers, read_record, route
 from coterie.experiment.result import ALL_MODELS, MODEL_FILES, SHARED_MODEL
 from coterie.learning.score import score_named, verdict_score
 from coterie.spec import nearest
+from coterie.storage.commands import command
 from coterie.storage.toml import read_toml
 
 __all__ = ["MODEL_FILE", "RECORD_FILE", "TrainedRun", "open"]
@@ -126,7 +127,7 @@ def open(path: str | Path, method: str | None = None, *, seed: int | None = None
     run = RunFolder(folder)
     config = run.config()
     if not run.complete:
-        raise CoterieError(f"{folder} is not complete; continue it with `coterie resume {folder}`")
+        raise CoterieError(f"{folder} is not complete; continue it with `{command('resume', folder)}`")
     about = run.clients()
     names = about["names"]
 
@@ -167,7 +168,7 @@ def _run_of_comparison(folder: Path, method: str | None, seed: int | None) -> Pa
         scores = {label: _test_score(sorted((folder / label).glob("seed-*"))) for label in labels}
         usable = {label: score for label, score in scores.items() if score is not None}
         if not usable:
-            raise CoterieError(f"no method of {folder} is complete; `coterie resume {folder}` continues it")
+            raise CoterieError(f"no method of {folder} is complete; `{command('resume', folder)}` continues it")
         method = max(usable, key=lambda label: usable[label])
     return folder / method / f"seed-{first if seed is None else seed}"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError, StorageError
+from coterie.storage.commands import command
 
 __all__ = ["cut_lines", "durable_write", "storage_errors", "sync_folder"]
 
@@ -29,7 +30,7 @@ def storage_errors(run: Path) -> Iterator[None]:
             where = error.filename or run
             raise StorageError(
                 f"{FULL[error.errno]} while writing {where}; what was saved before is whole: "
-                f"once there is space, `coterie resume {run}` continues"
+                f"once there is space, `{command('resume', run)}` continues"
             ) from error
         raise CoterieError(f"{error.filename or run} cannot be written ({error.strerror or error})") from error
 
