@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.data.formats import read_bytes
+from coterie.data.unpack import read_bytes
 from coterie.errors import CoterieError
 
 __all__ = ["ALPHABET", "plays_by_speaker", "read_text", "speeches", "windows"]
