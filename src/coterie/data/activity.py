@@ -17,8 +17,8 @@ import numpy as np
 from coterie.data.download import locate, places
 from coterie.data.formats import read_npz
 from coterie.data.samples import Samples
-from coterie.data.unpack import BROKEN
 from coterie.data.signals import split_in_time, summaries, window_starts
+from coterie.data.unpack import BROKEN
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 

@@ -13,7 +13,10 @@ GROUP = Path("/sys/fs/cgroup")  # a container's limits, where there are any
 def available() -> int:
     """Return the bytes that can still be used: of the machine or, where that is less, of the container."""
     free = [_machine()]
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         try:
             free.append(int((GROUP / limit).read_text()) - int((GROUP / used).read_text()))
         except (OSError, ValueError):  # no such file, or the word "max"
