@@ -108,7 +108,7 @@ class TestFederation:
             ({"pairs": [(np.zeros((1, 1)), [0])]}, "client 'client-0' would have 1 sample"),
             (
                 {"pairs": [(np.zeros((2, 1)), ["a", "b"]), (np.zeros((2, 1)), [0, 1])]},
-                "some targets are numbers and some are words",
+                "targets: some are numbers and some are words",
             ),
         ],
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, Kind
-from coterie.data.labels import characters, inputs, judged_kind, names_of, plain, targets
+from coterie.data.labels import characters, inputs, joined, judged_kind, names_of, plain, targets
 from coterie.data.partition import Natural, divide
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
@@ -156,7 +156,7 @@ def pool(
     y = [plain(pair[1], "targets") for pair in pairs]
     if any(part.ndim == 0 for part in y):
         raise CoterieError("targets must have one entry per sample, not be a single value")
-    kind, note = (kind, "") if kind else judged_kind(_concatenate(y), np.ndim(x) > 2)
+    kind, note = (kind, "") if kind else judged_kind(joined(y, "targets"), np.ndim(x) > 2)
     names: tuple[str, ...] = ()
     if kind == "next-character":
         x = [characters(pair[0], "inputs") for pair in pairs]
@@ -164,7 +164,7 @@ def pool(
         classes = 1 + max(int(a.max(initial=0)) for a in [*x, *y])
     else:
         x = [inputs(pair[0], "inputs") for pair in pairs]
-        encoded, classes, names = targets(_concatenate(y), kind, "targets")
+        encoded, classes, names = targets(joined(y, "targets"), kind, "targets")
         y = np.split(encoded, [len(y[0])])
     return Samples(
         x=x[0],
@@ -226,12 +226,5 @@ def _same_shapes(names: Sequence[str], own: Sequence[Pair], tests: Sequence[Pair
 
 
 def _join(pairs: Sequence[Pair], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    x, y = (_concatenate([pair[index] for pair in pairs]) for index in (0, 1))
+    x, y = (joined([pair[i] for pair in pairs], what) for i, what in enumerate(("inputs", "targets")))
     return x, y, np.repeat(list(names), [len(pair[0]) for pair in pairs])
-
-
-def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Concatenate; words and numbers do not mix."""
-    if len({array.dtype.kind in "biuf" for array in arrays}) > 1:
-        raise CoterieError("some targets are numbers and some are words; use one of them for all clients")
-    return np.concatenate(arrays)

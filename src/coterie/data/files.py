@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.data.clients import Kind
 from coterie.data.formats import read_npz
-from coterie.data.labels import characters, inputs, judged_kind, names_of, targets, text_of
+from coterie.data.labels import characters, inputs, joined, judged_kind, names_of, targets, text_of
 from coterie.data.samples import Samples, encode
 from coterie.data.unpack import existing
 from coterie.errors import CoterieError
@@ -58,7 +58,7 @@ class Npz:
             x, y = ([characters(arrays[n], f"{n} in {path}") for n in layout[start::2]] for start in (0, 1))
             classes, names = 1 + max(int(a.max(initial=0)) for a in x + y), ()
         else:
-            encoded, classes, names = targets(_joined(y, path), kind, f"y in {path}")
+            encoded, classes, names = targets(joined(y, f"the targets in {path}"), kind, f"y in {path}")
             x = [self._inputs(arrays[name], f"{name} in {path}") for name in layout[::2]]
             y = np.split(encoded, [len(y[0])])
         about = "; ".join(part for part in (path.name, note) if part)
@@ -94,13 +94,6 @@ class Npz:
         return inputs(x, what)
 
 
-def _joined(parts: list[np.ndarray], path: Path) -> np.ndarray:
-    """Put the targets of both parts below each other; words and numbers do not mix."""
-    if len({part.dtype.kind in "biuf" for part in parts}) > 1 or len({part.shape[1:] for part in parts}) > 1:
-        raise CoterieError(f"{path}: y_train and y_test must hold the same kind of targets, of the same shape")
-    return np.concatenate(parts)
-
-
 def marks_of(values: np.ndarray, what: str) -> np.ndarray:
     """Read the words for train, validation and test."""
     if np.ndim(values) != 1:
@@ -120,9 +113,10 @@ def groups_of(owner: np.ndarray | None, group: np.ndarray | None, what: str) -> 
         return None
     if owner is None:
         raise CoterieError(f"{what} needs to know whose sample it is: name the client column as well")
+    group = names_of(group, what)
     if len(group) != len(owner):
         raise CoterieError(f"{what} has {len(group)} entries for {len(owner)} samples; they must match")
-    codes, words = encode(names_of(group, what))
+    codes, words = encode(group)
     of_client: dict[str, int] = {}
     for name, code in zip(owner.astype(str).tolist(), codes.tolist(), strict=True):
         if of_client.setdefault(name, code) != code:

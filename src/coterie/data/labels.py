@@ -4,6 +4,7 @@ Words are classes, and so are whole numbers (0 and 1, 0.0 and 1.0, false and tru
 amount. Classes are numbered in the sorted order of their values and keep them as names: 2019 and 2020 are two classes.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,26 @@ from coterie.data.clients import Kind
 from coterie.data.samples import encode
 from coterie.errors import CoterieError
 
-__all__ = ["characters", "few", "inputs", "judged_kind", "names_of", "numbers", "plain", "targets", "text_of"]
+__all__ = [
+    "LARGEST",
+    "MANY",
+    "centred",
+    "characters",
+    "few",
+    "inputs",
+    "joined",
+    "judged_kind",
+    "names_of",
+    "numbers",
+    "plain",
+    "targets",
+    "text_of",
+]
 
 MANY = 20  # different whole numbers from which a target is an amount and not classes
 SOME = 10  # the same, where they are also more than 5 % of the rows
 EXACT = 2**24  # whole numbers up to this are exact in float32
+DIGITS = 1e-3  # of the deviation of targets, from which rounding them matters
 LARGEST = float(np.finfo(np.float32).max)
 CHARACTERS = 0x110000  # of Unicode
 
@@ -56,6 +72,15 @@ def plain(values: Any, what: str) -> np.ndarray:
         return np.asarray(values)
     except ValueError:
         raise CoterieError(f"{what} have rows of different lengths; every sample must have the same shape") from None
+
+
+def joined(parts: Sequence[np.ndarray], what: str) -> np.ndarray:
+    """Put arrays below each other; words and numbers do not mix."""
+    if len({"number" if part.dtype.kind in "biuf" else part.dtype.kind for part in parts}) > 1:
+        raise CoterieError(f"{what}: some are numbers and some are words; use one of them for all")
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise CoterieError(f"{what} have different shapes per sample; they must match")
+    return np.concatenate(parts)
 
 
 def numbers(values: Any, what: str) -> np.ndarray:
@@ -106,6 +131,20 @@ def targets(y: np.ndarray, kind: Kind, what: str) -> tuple[np.ndarray, int, tupl
         raise CoterieError(f"{what} must be whole numbers or words for classification")
     codes, labels = encode(y if y.dtype.kind in "iufb" else _filled(text_of(y, what), what))
     return codes, len(labels), tuple(text_of(labels, what).tolist())
+
+
+def centred(y: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    """Subtract the mean of the training rows from targets of which float32 would lose digits that matter.
+
+    Returns:
+        The targets, and the federation's field `target_mean` where it is not 0: 1e8 + 3 x is learned as 3 x.
+    """
+    seen = y[train]
+    lost = np.abs(seen - seen.astype(np.float32)).max(initial=0.0)
+    if y.ndim > 1 or y.dtype != np.float64 or not np.isfinite(lost) or lost <= DIGITS * seen.std():
+        return y, {}
+    mean = float(seen.mean())
+    return y - mean, {"target_mean": mean}
 
 
 def names_of(values: Any, what: str) -> np.ndarray:

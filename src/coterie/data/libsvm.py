@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from coterie.data.download import Remote, fetch, folder, locate, places
-from coterie.data.labels import judged_kind, targets
+from coterie.data.labels import judged_kind, numbers, targets
 from coterie.data.memory import refuse_beyond
 from coterie.data.samples import Samples
 from coterie.data.unpack import existing, read_bytes
@@ -193,7 +193,8 @@ def _first_bad(lines: list[bytes]) -> int:
 
 
 def _dense(x: Any, first: int, features: int, path: Path) -> np.ndarray:
-    exact = np.array_equal(x.data.astype(np.float32), x.data)
+    values = numbers(x.data, f"the values of {path}")
+    exact = np.array_equal(values.astype(np.float32), values)
     dtype, rows = np.dtype(np.float32 if exact else np.float64), x.shape[0]
     size = COPIES * rows * features * dtype.itemsize
     what = f"{path}, which has {rows:,} rows of {features:,} features as a dense array,"

@@ -227,6 +227,7 @@ def _read_parquet(path: Path) -> Raw:
         cells = file.metadata.num_rows * file.metadata.num_columns
         refuse_beyond(CELL * cells, f"{path}, with {cells:,} cells,", "use a file with fewer rows or columns")
         table = file.read()
+    table.validate(full=True)  # text that is not UTF-8 would fail only when it is looked at
     # What pandas notes in the file about its own types may be damaged, and is not needed; whole numbers with gaps
     # stay whole, for floats keep 16 digits only.
     whole = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
