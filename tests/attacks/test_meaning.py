@@ -211,7 +211,7 @@ class TestDigits:
         ("source", "precision"),
         [
             ("table", "float32"),
-            ("arrays", "float64"),
+            pytest.param("arrays", "float64", marks=pytest.mark.soak),
             pytest.param("table", "float64", marks=pytest.mark.soak),
             pytest.param("arrays", "float32", marks=pytest.mark.soak),
         ],

@@ -54,9 +54,10 @@ class Npz:
         if any(array.ndim == 0 for array in x + y):
             raise CoterieError(f"{path}: x and y must have one entry per sample, not be a single value")
         kind, note = self._kind(x[0], y[0])
+        names: tuple[str, ...] = ()
         if kind == "next-character":
             x, y = ([characters(arrays[n], f"{n} in {path}") for n in layout[start::2]] for start in (0, 1))
-            classes, names = 1 + max(int(a.max(initial=0)) for a in x + y), ()
+            classes = 1 + max(int(a.max(initial=0)) for a in x + y)
         else:
             encoded, classes, names = targets(joined(y, f"the targets in {path}"), kind, f"y in {path}")
             x = [self._inputs(arrays[name], f"{name} in {path}") for name in layout[::2]]

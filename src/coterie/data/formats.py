@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from coterie.data.memory import refuse_beyond
-from coterie.data.unpack import BROKEN, PACKED, read_bytes
+from coterie.data.unpack import BROKEN, PACKED, first_line, read_bytes
 from coterie.errors import CoterieError
 
 __all__ = ["channel_statistics", "read_cifar", "read_idx", "read_npz"]
@@ -49,9 +49,7 @@ def read_cifar(path: Path, members: Sequence[str], labels: int) -> dict[str, tup
                     if file is not None:
                         content[member.name] = file.read()
     except BROKEN as error:
-        raise CoterieError(
-            f"{path} cannot be read ({str(error) or type(error).__name__}); get the file again"
-        ) from error
+        raise CoterieError(f"{path} cannot be read ({first_line(error)}); get the file again") from error
     record = labels + 3 * 32 * 32
     arrays = {}
     for name in members:
@@ -76,7 +74,7 @@ def read_npz(path: Path) -> Mapping[str, np.ndarray]:
             raise CoterieError(
                 f"{path} holds Python objects or is not an .npz file; save plain arrays of numbers or text"
             ) from None
-        raise CoterieError(f"{path} is not a readable .npz file ({str(error) or type(error).__name__})") from error
+        raise CoterieError(f"{path} is not a readable .npz file ({first_line(error)})") from error
 
 
 def _arrays(file: IO[bytes], path: Path) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from coterie.data.download import Remote, fetch, folder, locate, places
 from coterie.data.labels import judged_kind, numbers, targets
 from coterie.data.memory import refuse_beyond
 from coterie.data.samples import Samples
-from coterie.data.unpack import existing, read_bytes
+from coterie.data.unpack import existing, first_line, read_bytes
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 
@@ -159,9 +159,8 @@ def _read(path: Path) -> Sparse:
         x, y, query = _parse(data)
     except (ValueError, OverflowError) as error:
         line = _first_bad(data.splitlines(keepends=True))
-        raise CoterieError(
-            f"{path} is not in LIBSVM's format in line {line} ({error}); a line is a label and index:value pairs"
-        ) from error
+        what = f"{path} is not in LIBSVM's format in line {line} ({first_line(error)})"
+        raise CoterieError(f"{what}; a line is a label and index:value pairs") from error
     if len(y) == 0:
         raise CoterieError(f"{path} has no rows")
     if len(query) not in (0, len(y)):

@@ -15,11 +15,12 @@ from typing import IO, Any
 from coterie.data.memory import available, in_words
 from coterie.errors import CoterieError
 
-__all__ = ["BROKEN", "PACKED", "existing", "opened", "place_of", "read_bytes"]
+__all__ = ["BROKEN", "PACKED", "existing", "first_line", "opened", "place_of", "read_bytes"]
 
 BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BLOCK = 1 << 20
+LONGEST = 200  # letters of what another program says
 
 
 def place_of(name: str, field: str = "path") -> Path:
@@ -99,6 +100,10 @@ def read_bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise CoterieError(f"there is no file {path}") from None
     except BROKEN as error:
-        raise CoterieError(
-            f"{path} cannot be read ({str(error) or type(error).__name__}); get the file again"
-        ) from error
+        raise CoterieError(f"{path} cannot be read ({first_line(error)}); get the file again") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of another program says, in one short line."""
+    said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return said if len(said) <= LONGEST else said[:LONGEST] + "..."

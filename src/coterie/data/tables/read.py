@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.data.memory import refuse_beyond
 from coterie.data.tables.sniff import sniff
-from coterie.data.unpack import existing, opened, place_of
+from coterie.data.unpack import existing, first_line, opened, place_of
 from coterie.errors import CoterieError
 
 __all__ = ["ENDINGS", "Raw", "join", "looks_like_a_table", "of_frame", "read"]
@@ -178,7 +178,8 @@ def _read_file(path: Path, sep: str | None, encoding: str | None, header: int | 
     except CoterieError:
         raise
     except Exception as error:  # damaged bytes make pandas, pyarrow and the unpackers raise almost anything
-        raise CoterieError(f"{path} is not a readable {form} table ({_first_line(error)})") from error
+        said = first_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise CoterieError(f"{path} is not a readable {form} table ({said})") from error
 
 
 def _read_text(path: Path, sep: str | None, encoding: str | None, header: int | None) -> Raw:
@@ -242,8 +243,3 @@ def _refuse_twins(frame: Any, what: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise CoterieError(f"{what} has two columns called {', '.join(map(repr, twice))}; rename one of them")
-
-
-def _first_line(error: Exception) -> str:
-    said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return said.removeprefix("Error tokenizing data. C error: ")
