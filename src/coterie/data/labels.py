@@ -15,6 +15,7 @@ from coterie.errors import CoterieError
 
 __all__ = [
     "LARGEST",
+    "LONGEST",
     "MANY",
     "centred",
     "characters",
@@ -34,6 +35,7 @@ SOME = 10  # the same, where they are also more than 5 % of the rows
 EXACT = 2**24  # whole numbers up to this are exact in float32
 DIGITS = 1e-3  # of the deviation of targets, from which rounding them matters
 LARGEST = float(np.finfo(np.float32).max)
+LONGEST = 250  # letters of a name
 CHARACTERS = 0x110000  # of Unicode
 
 
@@ -152,7 +154,13 @@ def names_of(values: Any, what: str) -> np.ndarray:
     array = plain(values, what)
     if array.ndim != 1:
         raise CoterieError(f"{what} must have one entry per sample, not shape {array.shape}")
-    return array if array.dtype.kind in "iu" else _filled(text_of(array, what), what)
+    if array.dtype.kind in "iu":
+        return array
+    words = _filled(text_of(array, what), what)
+    longest = max(map(len, words.tolist()), default=0)
+    if longest > LONGEST:
+        raise CoterieError(f"{what}: a name has {longest:,} letters; at most {LONGEST} can be used")
+    return words.astype(str)
 
 
 def text_of(values: np.ndarray, what: str) -> np.ndarray:
@@ -163,7 +171,9 @@ def text_of(values: np.ndarray, what: str) -> np.ndarray:
         return values.astype(str)
     known = values[values == values] if values.dtype.kind == "f" else values
     whole = known.dtype.kind == "f" and bool(np.all(known == np.floor(known))) and bool(np.all(np.isfinite(known)))
-    return np.array([_word(value, whole, what) for value in values.tolist()], dtype=str)
+    words = np.empty(len(values), dtype=object)  # not as wide as the longest word
+    words[:] = [_word(value, whole, what) for value in values.tolist()]
+    return words
 
 
 def _word(value: Any, whole: bool, what: str) -> str:
@@ -180,7 +190,7 @@ def _word(value: Any, whole: bool, what: str) -> str:
 
 
 def _filled(words: np.ndarray, what: str) -> np.ndarray:
-    empty = np.flatnonzero(np.char.strip(words) == "") if words.size else words
-    if empty.size:
-        raise CoterieError(f"{what}: sample {empty[0]} has no value; give it one or leave it out")
+    empty = next((i for i, word in enumerate(words.tolist()) if not word.strip()), None)
+    if empty is not None:
+        raise CoterieError(f"{what}: sample {empty} has no value; give it one or leave it out")
     return words

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coterie.data.files import groups_of, marks_of
+from coterie.data.labels import LONGEST
 from coterie.data.samples import Samples
 from coterie.data.tables.cells import cells_of, is_blank, is_empty
 from coterie.data.tables.columns import Column, Options, Values, judge
@@ -19,7 +20,6 @@ from coterie.spec import nearest, param, spec
 
 __all__ = ["Csv", "Parquet", "Table", "from_frames", "samples_of"]
 
-LONGEST = 250  # letters of a client's name
 MARK = "(part)"  # the column that marks the rows of test frames
 
 
