@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -209,11 +210,8 @@ def _read_text(path: Path, sep: str | None, encoding: str | None, header: int | 
         return _read_text(path, sep, "cp1252", header)  # a letter far down in the file is not UTF-8
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=range(len(layout.names)))
-    names = [name.strip().strip("\ufeff") or f"(column {i + 1})" for i, name in enumerate(layout.names)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise CoterieError(f"{path} has two columns called {', '.join(map(repr, twice))}; rename one of them")
-    frame.columns = names
+    frame.columns = [name.strip().strip("\ufeff") or f"(column {i + 1})" for i, name in enumerate(layout.names)]
+    _refuse_twins(frame, str(path))
     return Raw(frame, None, path.name, [f"{path.name}: {note}" for note in layout.notes])
 
 
@@ -239,7 +237,6 @@ def _read_parquet(path: Path) -> Raw:
 
 
 def _refuse_twins(frame: Any, what: str) -> None:
-    names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(map(str, frame.columns)).items() if count > 1)
     if twice:
         raise CoterieError(f"{what} has two columns called {', '.join(map(repr, twice))}; rename one of them")
