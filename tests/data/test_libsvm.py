@@ -82,7 +82,11 @@ class TestLibsvm:
             ("1 qid:1 1:1\n1 1:1\n", {}, "has a qid in 1 of 2 rows"),
             ("1 5:1\n", {"features": 3}, "features is 3 but .* has feature 5; use at least 5"),
             ("1.5 1:1\n", {"kind": "classification"}, "labels that are not whole numbers; use kind = 'regression'"),
-            ("1 2000000000:1\n1 1:1\n", {}, "2 rows of 2000000000 features, 14.9 GiB as a dense array; at most 2 GiB"),
+            (
+                "1 2000000000:1\n" * 999,
+                {},
+                r"999 rows of 2,000,000,000 features as a dense array, needs about 23,976\.0 GB",
+            ),
         ],
     )
     def test_wrong_input_gets_one_sentence(self, write, text, options, sentence):

@@ -15,9 +15,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from coterie.data.download import locate, places
-from coterie.data.formats import BROKEN, read_npz
+from coterie.data.formats import read_npz
 from coterie.data.samples import Samples
 from coterie.data.signals import split_in_time, summaries, window_starts
+from coterie.data.unpack import BROKEN
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, Kind
+from coterie.data.labels import characters, inputs, joined, judged_kind, names_of, plain, targets
 from coterie.data.partition import Natural, divide
-from coterie.data.samples import Samples, encode, inputs, numbers
+from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 
 __all__ = ["federation", "is_frame", "pool"]
@@ -42,8 +43,8 @@ def federation(
             client's samples.
         validation: share of each client's samples for validation.
         test_fraction: share of each client's samples for testing, where `test` is None.
-        kind: what is predicted; if None, floats are a regression, and integers or words are classes (words are
-            numbered in sorted order).
+        kind: what is predicted; if None, words and a few different whole numbers are classes, numbered in sorted
+            order, and other numbers are a regression.
         seed: of the random splits.
         groups: the known group of each client.
         target: of DataFrames, the column that is predicted.
@@ -78,10 +79,6 @@ def federation(
     own = [_pair(pair, name, "") for name, pair in zip(names, pairs, strict=True)]
     tests = None if test is None else [_pair(pair, name, "test ") for name, pair in _matching(test, names)]
     _same_shapes(names, own, tests or [])
-    if kind != "regression":
-        for name, (_, y) in [*zip(names, own, strict=True), *zip(names, tests or [], strict=False)]:
-            if y.dtype.kind == "i" and y.min() < 0:
-                raise CoterieError(f"the labels of client {name!r} are out of range: {y.min()} is below 0")
     x, y, owner = _join(own, names)
     joined = None if tests is None else _join(tests, names)
     samples = pool(
@@ -155,49 +152,34 @@ def pool(
     Inputs stored as bytes are images with the channel first. The arguments are those of `Samples`; `kind` follows
     from the targets if it is None.
     """
-    targets, test_targets = np.asarray(y), None if test is None else np.asarray(test[1])
-    kind = kind or ("regression" if targets.dtype.kind == "f" else "classification")
-    everything = targets if test_targets is None else _concatenate([targets, test_targets])
+    pairs = [(x, y)] if test is None else [(x, y), test]
+    y = [plain(pair[1], "targets") for pair in pairs]
+    if any(part.ndim == 0 for part in y):
+        raise CoterieError("targets must have one entry per sample, not be a single value")
+    kind, note = (kind, "") if kind else judged_kind(joined(y, "targets"), np.ndim(x) > 2)
     names: tuple[str, ...] = ()
     if kind == "next-character":
-        arrays = [np.asarray(a).astype(np.int32) for a in ([x] if test is None else [x, test[0]])]
-        everything = everything.astype(np.int32)
-        classes = 1 + max(int(a.max(initial=0)) for a in [*arrays, everything])
+        x = [characters(pair[0], "inputs") for pair in pairs]
+        y = [characters(part, "targets") for part in y]
+        classes = 1 + max(int(a.max(initial=0)) for a in [*x, *y])
     else:
-        arrays = [inputs(a, "inputs") for a in ([x] if test is None else [x, test[0]])]
-        everything, classes, names = _targets(everything, kind)
-    first = everything[: len(targets)]
+        x = [inputs(pair[0], "inputs") for pair in pairs]
+        encoded, classes, names = targets(joined(y, "targets"), kind, "targets")
+        y = np.split(encoded, [len(y[0])])
     return Samples(
-        x=arrays[0],
-        y=first,
+        x=x[0],
+        y=y[0],
         kind=kind,
         classes=classes,
-        test=None if test is None else (arrays[1], everything[len(targets) :]),
-        owner=None if owner is None else np.asarray(owner),
-        test_owner=None if test_owner is None else np.asarray(test_owner),
+        test=None if test is None else (x[1], y[1]),
+        owner=None if owner is None else names_of(owner, "owner"),
+        test_owner=None if test_owner is None else names_of(test_owner, "test_owner"),
         ready=None if ready is None else np.asarray(ready),
         coarse=None if coarse is None else np.asarray(coarse),
         group=group,
-        about=about,
+        about="; ".join(part for part in (about, note) if part),
         class_names=names,
     )
-
-
-def _targets(y: np.ndarray, kind: Kind) -> tuple[np.ndarray, int, tuple[str, ...]]:
-    """Return targets as the program reads them, the number of classes or outputs, and the names of classes."""
-    if kind == "regression":
-        values = numbers(y, "targets")
-        return values, int(np.prod(values.shape[1:], dtype=np.int64)), ()
-    if y.ndim != 1:
-        raise CoterieError(f"targets must have one label per sample, not shape {y.shape[1:]}")
-    if y.dtype.kind in "iub":
-        return y.astype(np.int32), int(y.max(initial=0)) + 1, ()
-    if y.dtype.kind == "f":
-        if np.any(y != np.floor(y)):
-            raise CoterieError("targets must be whole numbers or words for classification")
-        return y.astype(np.int32), int(y.max(initial=0)) + 1, ()
-    codes, words = encode(y.astype(str))
-    return codes, len(words), tuple(map(str, words))
 
 
 def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
@@ -206,10 +188,7 @@ def _pair(pair: Any, name: str, part: str) -> tuple[np.ndarray, np.ndarray]:
         raise CoterieError(f"client {name!r} must bring a pair of arrays (x, y)")
     arrays = []
     for what, values in zip(("inputs", "targets"), pair, strict=True):
-        try:
-            arrays.append(np.asarray(values))
-        except ValueError:
-            raise CoterieError(f"the {part}{what} of client {name!r} have rows of different lengths") from None
+        arrays.append(plain(values, f"the {part}{what} of client {name!r}"))
         if arrays[-1].ndim == 0:
             raise CoterieError(f"the {part}{what} of client {name!r} are a single value; give one entry per sample")
     x, y = arrays
@@ -247,12 +226,5 @@ def _same_shapes(names: Sequence[str], own: Sequence[Pair], tests: Sequence[Pair
 
 
 def _join(pairs: Sequence[Pair], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    x, y = (_concatenate([pair[index] for pair in pairs]) for index in (0, 1))
+    x, y = (joined([pair[i] for pair in pairs], what) for i, what in enumerate(("inputs", "targets")))
     return x, y, np.repeat(list(names), [len(pair[0]) for pair in pairs])
-
-
-def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Concatenate; words and numbers do not mix."""
-    if len({array.dtype.kind in "biuf" for array in arrays}) > 1:
-        raise CoterieError("some targets are numbers and some are words; use one of them for all clients")
-    return np.concatenate(arrays)

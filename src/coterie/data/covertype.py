@@ -12,8 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from coterie.data.download import Remote, fetch, locate, places
-from coterie.data.formats import BROKEN, read_npz
+from coterie.data.formats import read_npz
 from coterie.data.samples import Samples
+from coterie.data.unpack import BROKEN
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 

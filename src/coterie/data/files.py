@@ -1,21 +1,23 @@
 """The user's own arrays in an .npz file (tables are in `data.tables`).
 
-Class labels may be any numbers or words; they are numbered in sorted order. Targets that are not whole numbers make a
-regression, unless `kind` says otherwise.
+Class labels may be any numbers or words; they are numbered in sorted order. Targets that are not whole numbers, or are
+many different ones, make a regression, unless `kind` says otherwise (`labels.py`).
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from coterie.data.clients import Kind
 from coterie.data.formats import read_npz
-from coterie.data.samples import Samples, encode, inputs, numbers
+from coterie.data.labels import characters, inputs, joined, judged_kind, names_of, targets, text_of
+from coterie.data.samples import Samples, encode
+from coterie.data.unpack import existing
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 
-__all__ = ["Npz", "existing", "groups_of", "marks_of"]
+__all__ = ["Npz", "groups_of", "marks_of"]
 
 WORDS = {
     "train": ("train", "training"),
@@ -48,55 +50,44 @@ class Npz:
                     f"{path} holds no array {name!r} (it has {', '.join(arrays) or 'none'}); it needs x and y, "
                     "or x_train, y_train, x_test and y_test"
                 )
-        y = arrays[layout[1]]
-        kind = _kind(self.kind, y, arrays[layout[0]])
+        x, y = ([arrays[name] for name in layout[start::2]] for start in (0, 1))
+        if any(array.ndim == 0 for array in x + y):
+            raise CoterieError(f"{path}: x and y must have one entry per sample, not be a single value")
+        kind, note = self._kind(x[0], y[0])
+        names: tuple[str, ...] = ()
         if kind == "next-character":
-            return self._text(arrays, layout, path)
-        targets = [arrays[name] for name in layout[1::2]]
-        if any(len(t.shape) == 0 for t in targets):
-            raise CoterieError(f"{path}: y must have one entry per sample, not be a single value")
-        encoded, names, classes = _targets(np.concatenate(targets), kind, f"y in {path}")
-        x = [self._inputs(arrays[name], f"{name} in {path}") for name in layout[::2]]
-        return self._samples(arrays, x, np.split(encoded, [len(targets[0])]), kind, classes, path, names)
+            x, y = ([characters(arrays[n], f"{n} in {path}") for n in layout[start::2]] for start in (0, 1))
+            classes = 1 + max(int(a.max(initial=0)) for a in x + y)
+        else:
+            encoded, classes, names = targets(joined(y, f"the targets in {path}"), kind, f"y in {path}")
+            x = [self._inputs(arrays[name], f"{name} in {path}") for name in layout[::2]]
+            y = np.split(encoded, [len(y[0])])
+        about = "; ".join(part for part in (path.name, note) if part)
+        fields = self._roles(arrays, path, len(x) == 2)
+        test = (x[1], y[1]) if len(x) == 2 else None
+        return Samples(x[0], y[0], kind, classes, test, about=about, class_names=names, **fields)
 
-    def _text(self, arrays: dict[str, np.ndarray], layout: tuple[str, ...], path: Path) -> Samples:
-        for name in layout:
-            if arrays[name].dtype.kind not in "iu" or arrays[name].ndim != 2:
-                raise CoterieError(
-                    f"{name} in {path} must be integers [N, T] for next-character, not {arrays[name].dtype}"
-                )
-        x, y = ([arrays[n].astype(np.int32) for n in layout[start::2]] for start in (0, 1))
-        classes = 1 + max(int(a.max(initial=0)) for a in x + y)
-        return self._samples(arrays, x, y, "next-character", classes, path)
+    def _kind(self, x: np.ndarray, y: np.ndarray) -> tuple[Kind, str]:
+        """Return what is predicted: the user's setting, or what the targets look like."""
+        if self.kind != "auto":
+            return self.kind, ""
+        if y.ndim == 2 and x.shape == y.shape and x.dtype.kind in "iu" and y.dtype.kind in "iu":
+            return "next-character", ""
+        return judged_kind(y, x.ndim > 2)
 
-    def _samples(
-        self,
-        arrays: dict[str, np.ndarray],
-        x: list,
-        y: list,
-        kind: Kind,
-        classes: int,
-        path: Path,
-        names: tuple[str, ...] = (),
-    ) -> Samples:
-        official = len(x) == 2
-        client = arrays.get("client_train" if official else "client")
+    def _roles(self, arrays: dict[str, np.ndarray], path: Path, official: bool) -> dict[str, Any]:
+        """Return whose sample each is, its part and its client's group, as far as the file says."""
         split, group = arrays.get("split"), arrays.get("group")
         if official and (split is not None or group is not None):
             raise CoterieError(f"{path}: split and group belong to the layout x, y; leave them out beside x_train")
-        return Samples(
-            x=x[0],
-            y=y[0],
-            kind=kind,
-            classes=classes,
-            test=(x[1], y[1]) if official else None,
-            owner=client,
-            test_owner=arrays.get("client_test") if official else None,
-            ready=None if split is None else marks_of(split, f"split in {path}"),
-            group=groups_of(client, group, f"group in {path}"),
-            about=path.name,
-            class_names=names,
-        )
+        name, test = ("client_train", "client_test") if official else ("client", "")
+        client = None if name not in arrays else names_of(arrays[name], f"{name} in {path}")
+        return {
+            "owner": client,
+            "test_owner": None if test not in arrays else names_of(arrays[test], f"{test} in {path}"),
+            "ready": None if split is None else marks_of(split, f"split in {path}"),
+            "group": groups_of(client, group, f"group in {path}"),
+        }
 
     def _inputs(self, x: np.ndarray, what: str) -> np.ndarray:
         if x.ndim == 4 and self.channels == "last":
@@ -104,40 +95,11 @@ class Npz:
         return inputs(x, what)
 
 
-def existing(name: str, field: str = "path") -> Path:
-    """Return the path of an existing file, or raise an error that names the field."""
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise CoterieError(f"{field}: {path} is not a file" if path.exists() else f"{field}: there is no file {path}")
-    return path
-
-
-def _kind(setting: Literal["auto"] | Kind, y: np.ndarray, x: np.ndarray | None) -> Kind:
-    """Return what is predicted: the user's setting, or what the targets look like."""
-    if setting != "auto":
-        return setting
-    if y.dtype.kind == "f":
-        return "regression"
-    if x is not None and y.ndim == 2 and x.shape == y.shape and x.dtype.kind in "iu" and y.dtype.kind in "iu":
-        return "next-character"
-    return "classification"
-
-
-def _targets(y: np.ndarray, kind: Kind, what: str) -> tuple[np.ndarray, tuple[str, ...], int]:
-    """Return targets as the program reads them, the names of classes, and the number of classes or outputs."""
-    if kind == "classification":
-        if y.ndim != 1:
-            raise CoterieError(f"{what} must have one label per sample, not shape {y.shape[1:]}")
-        if y.dtype.kind == "O":
-            y = y.astype(str)
-        codes, labels = encode(y)
-        return codes, tuple(map(str, labels)), len(labels)
-    values = numbers(y, what).astype(np.float32)
-    return values, (), int(np.prod(values.shape[1:], dtype=np.int64))
-
-
 def marks_of(values: np.ndarray, what: str) -> np.ndarray:
     """Read the words for train, validation and test."""
+    if np.ndim(values) != 1:
+        raise CoterieError(f"{what} must have one entry per sample, not shape {np.shape(values)}")
+    values = text_of(values, what)
     words = {word: mark for mark, several in WORDS.items() for word in several}
     marks = np.array([words.get(str(value).strip().lower(), "") for value in values])
     if np.any(marks == ""):
@@ -152,9 +114,10 @@ def groups_of(owner: np.ndarray | None, group: np.ndarray | None, what: str) -> 
         return None
     if owner is None:
         raise CoterieError(f"{what} needs to know whose sample it is: name the client column as well")
+    group = names_of(group, what)
     if len(group) != len(owner):
         raise CoterieError(f"{what} has {len(group)} entries for {len(owner)} samples; they must match")
-    codes, words = encode(group.astype(str) if group.dtype.kind == "O" else group)
+    codes, words = encode(group)
     of_client: dict[str, int] = {}
     for name, code in zip(owner.astype(str).tolist(), codes.tolist(), strict=True):
         if of_client.setdefault(name, code) != code:

@@ -1,43 +1,20 @@
 """Readers of the formats of public data: idx, CIFAR's binary records, npz, xz. None runs code (no pickle)."""
 
-import bz2
-import gzip
 import io
-import lzma
+import math
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
+from coterie.data.memory import refuse_beyond
+from coterie.data.unpack import BROKEN, PACKED, first_line, read_bytes
 from coterie.errors import CoterieError
 
-__all__ = ["BROKEN", "channel_statistics", "read_bytes", "read_cifar", "read_idx", "read_npz"]
-
-BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Read a file, unpacked if its name ends in .gz, .xz or .bz2."""
-    try:
-        if path.suffix == ".xz":
-            with lzma.open(path) as file:
-                return file.read()
-        if path.suffix == ".gz":
-            with gzip.open(path) as file:
-                return file.read()
-        if path.suffix == ".bz2":
-            with bz2.open(path) as file:
-                return file.read()
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise CoterieError(f"there is no file {path}") from None
-    except BROKEN as error:
-        raise CoterieError(
-            f"{path} cannot be read ({str(error) or type(error).__name__}); get the file again"
-        ) from error
+__all__ = ["channel_statistics", "read_cifar", "read_idx", "read_npz"]
 
 
 def read_idx(data: bytes, name: str) -> np.ndarray:
@@ -72,9 +49,7 @@ def read_cifar(path: Path, members: Sequence[str], labels: int) -> dict[str, tup
                     if file is not None:
                         content[member.name] = file.read()
     except BROKEN as error:
-        raise CoterieError(
-            f"{path} cannot be read ({str(error) or type(error).__name__}); get the file again"
-        ) from error
+        raise CoterieError(f"{path} cannot be read ({first_line(error)}); get the file again") from error
     record = labels + 3 * 32 * 32
     arrays = {}
     for name in members:
@@ -88,21 +63,53 @@ def read_cifar(path: Path, members: Sequence[str], labels: int) -> dict[str, tup
 
 def read_npz(path: Path) -> Mapping[str, np.ndarray]:
     """Read the arrays of an .npz file, which may be inside one xz stream (.npz.xz)."""
-    data = read_bytes(path)
+    packed = path.suffix.lower() in PACKED
     try:
-        content = np.load(io.BytesIO(data), allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            raise CoterieError(f"{path} holds a single array, not the named arrays of an .npz file")
-        with content as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except ValueError as error:
+        with io.BytesIO(read_bytes(path)) if packed else open(path, "rb") as file:
+            return _arrays(file, path)
+    except CoterieError:
+        raise
+    except Exception as error:  # damaged bytes make zipfile and NumPy raise almost anything
         if "pickle" in str(error).lower():
             raise CoterieError(
                 f"{path} holds Python objects or is not an .npz file; save plain arrays of numbers or text"
             ) from None
-        raise CoterieError(f"{path} is not a readable .npz file ({error})") from error
-    except BROKEN as error:
-        raise CoterieError(f"{path} is not a readable .npz file ({str(error) or type(error).__name__})") from error
+        raise CoterieError(f"{path} is not a readable .npz file ({first_line(error)})") from error
+
+
+def _arrays(file: IO[bytes], path: Path) -> dict[str, np.ndarray]:
+    start = file.read(6)
+    if start == b"\x93NUMPY":
+        raise CoterieError(f"{path} holds a single array, not the named arrays of an .npz file")
+    if not start.startswith(b"PK"):
+        raise ValueError("it is no zip archive of arrays")
+    arrays: dict[str, np.ndarray] = {}
+    with zipfile.ZipFile(file) as archive:
+        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        size = sum(member.file_size for member in members)
+        refuse_beyond(size, f"{path}, unpacked,", "use a file with fewer samples")
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if name in arrays:
+                raise CoterieError(f"{path} holds two arrays called {name!r}; save it again")
+            with archive.open(member) as stream:
+                _check_header(stream, member.file_size, f"{name!r} in {path}")
+            with archive.open(member) as stream:
+                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+    return arrays
+
+
+def _check_header(stream: IO[bytes], size: int, what: str) -> None:
+    """Refuse an array whose header promises more or less than there is: NumPy would allocate what it promises."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("pickle")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != size - stream.tell():
+        raise CoterieError(
+            f"{what} holds {size - stream.tell():,} bytes, but its header says {shape} of {dtype}; get the file again"
+        )
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -12,15 +12,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from coterie.data.download import Remote, fetch, folder, locate, places
-from coterie.data.files import existing
-from coterie.data.formats import read_bytes
-from coterie.data.samples import Samples, encode
+from coterie.data.labels import judged_kind, numbers, targets
+from coterie.data.memory import refuse_beyond
+from coterie.data.samples import Samples
+from coterie.data.unpack import existing, first_line, read_bytes
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 
 __all__ = ["A9a", "Libsvm"]
 
-MOST_BYTES = 2 << 30  # of the inputs as a dense array, which is what models train on
+COPIES = 3  # of the inputs as a dense array, which is what models train on, until they are divided among clients
 
 
 class Sparse(NamedTuple):
@@ -36,8 +37,9 @@ class Libsvm:
     """A file in LIBSVM's sparse text format (also .gz, .xz, .bz2).
 
     A line is a label and pairs index:value in rising order; all other features are 0. Indices count from 1, or from 0
-    if the file has a feature 0. `qid:NUMBER` after the label is the client of the row. Whole-numbered labels are
-    classes, numbered in sorted order, unless `kind` says otherwise. The inputs become a dense array of at most 2 GiB.
+    if the file has a feature 0. `qid:NUMBER` after the label is the client of the row. A few different
+    whole numbers are classes, numbered in sorted order, other labels a regression, unless `kind` says otherwise. The
+    inputs become a dense array, which must fit into memory.
     """
 
     path: str = param(help="the file")
@@ -129,13 +131,11 @@ def _samples(
     features = features or max(1, highest)
     x = [_dense(file.x, first, features, path) for file, path in zip(files, paths, strict=True)]
     y = np.concatenate([file.y for file in files])
-    whole = bool(np.all(y == np.floor(y)))
-    if kind == "auto":
-        kind = "classification" if whole else "regression"
-    if kind == "classification" and not whole:
+    judged, note = judged_kind(y, images=False) if kind == "auto" else (kind, "")
+    if judged == "classification" and np.any(y != np.floor(y)):
         raise CoterieError(f"{paths[0]} has labels that are not whole numbers; use kind = 'regression'")
-    targets, classes = (y.astype(np.float32), 1) if kind == "regression" else _classes(y)
-    parts = np.split(targets, [len(files[0].y)])
+    encoded, classes, names = targets(y, judged, f"the labels of {paths[0]}")
+    parts = np.split(encoded, [len(files[0].y)])
     owners = [file.owner for file in files]
     if attribute is not None:
         owners = [_values(rows, attribute, path) for rows, path in zip(x, paths, strict=True)]
@@ -143,18 +143,14 @@ def _samples(
     return Samples(
         x=x[0],
         y=parts[0],
-        kind=kind,
+        kind=judged,
         classes=classes,
         test=(x[1], parts[1]) if tested else None,
         owner=owners[0],
         test_owner=owners[1] if tested else None,
-        about=about,
+        about="; ".join(part for part in (about, note) if part),
+        class_names=names,
     )
-
-
-def _classes(y: np.ndarray) -> tuple[np.ndarray, int]:
-    codes, labels = encode(y)
-    return codes, len(labels)
 
 
 def _read(path: Path) -> Sparse:
@@ -163,9 +159,8 @@ def _read(path: Path) -> Sparse:
         x, y, query = _parse(data)
     except (ValueError, OverflowError) as error:
         line = _first_bad(data.splitlines(keepends=True))
-        raise CoterieError(
-            f"{path} is not in LIBSVM's format in line {line} ({error}); a line is a label and index:value pairs"
-        ) from error
+        what = f"{path} is not in LIBSVM's format in line {line} ({first_line(error)})"
+        raise CoterieError(f"{what}; a line is a label and index:value pairs") from error
     if len(y) == 0:
         raise CoterieError(f"{path} has no rows")
     if len(query) not in (0, len(y)):
@@ -197,13 +192,13 @@ def _first_bad(lines: list[bytes]) -> int:
 
 
 def _dense(x: Any, first: int, features: int, path: Path) -> np.ndarray:
-    rows, size = x.shape[0], x.shape[0] * features * 4
-    if size > MOST_BYTES:
-        raise CoterieError(
-            f"{path} has {rows} rows of {features} features, {size / 2**30:.1f} GiB as a dense array; at most "
-            f"{MOST_BYTES >> 30} GiB can be used, so leave out rows or features"
-        )
-    out = np.zeros((rows, features), np.float32)
+    values = numbers(x.data, f"the values of {path}")
+    exact = np.array_equal(values.astype(np.float32), values)
+    dtype, rows = np.dtype(np.float32 if exact else np.float64), x.shape[0]
+    size = COPIES * rows * features * dtype.itemsize
+    what = f"{path}, which has {rows:,} rows of {features:,} features as a dense array,"
+    refuse_beyond(size, what, "leave out rows or features")
+    out = np.zeros((rows, features), dtype)
     known = x[:, first:].tocoo()
     out[known.row, known.col] = known.data
     return out

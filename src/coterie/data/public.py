@@ -15,8 +15,9 @@ import numpy as np
 
 from coterie.data import text
 from coterie.data.download import Remote, fetch, folder, locate, places
-from coterie.data.formats import BROKEN, channel_statistics, read_bytes, read_cifar, read_idx, read_npz
+from coterie.data.formats import channel_statistics, read_cifar, read_idx, read_npz
 from coterie.data.samples import Samples
+from coterie.data.unpack import BROKEN, read_bytes
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
 

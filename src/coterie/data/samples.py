@@ -9,7 +9,7 @@ import numpy as np
 from coterie.data.clients import Kind
 from coterie.errors import CoterieError
 
-__all__ = ["MARKS", "Samples", "encode", "inputs", "numbers"]
+__all__ = ["MARKS", "Samples", "encode"]
 
 MARKS = ("train", "validation", "test")
 
@@ -108,24 +108,3 @@ def encode(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number the distinct values in sorted order: return int32 codes `[N]` and the values `[classes]`."""
     distinct, codes = np.unique(values, return_inverse=True)
     return codes.reshape(np.shape(values)).astype(np.int32), distinct
-
-
-def inputs(values: Any, what: str) -> np.ndarray:
-    """Return inputs as numbers; grey images (bytes `[N, H, W]`) get a channel axis."""
-    array = numbers(values, what)
-    if array.ndim == 0:
-        raise CoterieError(f"{what} must have one entry per sample, not be a single value")
-    return array[:, None] if array.ndim == 3 and array.dtype == np.uint8 else array
-
-
-def numbers(values: Any, what: str) -> np.ndarray:
-    """Return an array of numbers: bytes and floats unchanged, other numbers as float32."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise CoterieError(f"{what} have rows of different lengths; every sample must have the same shape") from None
-    if array.dtype == np.uint8 or array.dtype in (np.float32, np.float64):
-        return array
-    if array.dtype.kind in "biuf":
-        return array.astype(np.float32)
-    raise CoterieError(f"{what} must be numbers, not {array.dtype}")

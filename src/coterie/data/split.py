@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from coterie.data.clients import Federation, Split
+from coterie.data.labels import centred
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
@@ -99,7 +100,12 @@ class Splits:
         x, y, fields = pool.x, pool.y, {}
         if pool.table is not None:  # its statistics are those of the training rows, which are known only now
             x, y, fields = pool.table.encode(pool.y, names, (train, validation, test))
-        test_pool = (x, y) if tests is None or pool.test is None else pool.test
+        elif pool.kind == "regression":
+            y, fields = centred(pool.y, np.concatenate(train))
+        test_pool = (x, y)
+        if tests is not None and pool.test is not None:
+            shift = fields.get("target_mean", 0.0) if pool.table is None else 0.0
+            test_pool = (pool.test[0], pool.test[1] - shift if shift else pool.test[1])
         return Federation(
             names=names,
             train=_gathered(x, y, train),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.data.formats import read_bytes
+from coterie.data.unpack import BROKEN, first_line, opened, read_bytes
 from coterie.errors import CoterieError
 
 __all__ = ["ALPHABET", "plays_by_speaker", "read_text", "speeches", "windows"]
@@ -34,9 +34,10 @@ def plays_by_speaker(path: Path) -> dict[str, str]:
     import pandas as pd
 
     try:
-        table = pd.read_csv(path, keep_default_na=False, dtype=str)
-    except (OSError, EOFError, ValueError, UnicodeError) as error:
-        raise CoterieError(f"{path} cannot be read ({error}); get the file again") from error
+        with opened(path, per_byte=2) as stream:
+            table = pd.read_csv(stream, keep_default_na=False, dtype=str)
+    except (*BROKEN, ValueError) as error:
+        raise CoterieError(f"{path} cannot be read ({first_line(error)}); get the file again") from error
     missing = [name for name in ("play", "speaker", "text") if name not in table.columns]
     if missing:
         raise CoterieError(f"{path} has no column {missing[0]!r}; it needs play, speaker and text")

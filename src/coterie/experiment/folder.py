@@ -297,6 +297,8 @@ def fingerprint(federation: Federation) -> str:
     if federation.preparation is not None:
         unit = (federation.class_names, federation.target_mean, federation.target_std, federation.preparation.features)
         digest.update(repr(unit).encode())
+    elif federation.target_mean:
+        digest.update(repr(federation.target_mean).encode())
     for array in (*federation.train, *federation.validation, *federation.test):
         ordered = np.ascontiguousarray(array)
         digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())

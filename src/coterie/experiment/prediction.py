@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, Split
+from coterie.data.labels import plain
 from coterie.errors import CoterieError
 from coterie.experiment.intervals import half_width_of
 
@@ -80,7 +81,7 @@ class Answers:
                 x, notes = self.preparation.transform(frame, client)
                 return np.asarray(x), [_with_columns(note, absent) for note in notes]
             rows = self._numbers(rows)
-        return self._array(np.asarray(rows)), [""] * len(rows)
+        return self._array(plain(rows, "the rows")), [""] * len(rows)
 
     def with_client(self, client: str, rows: Any) -> "Answers":
         """Return it for a new client too, with statistics of its rows where each client has its own."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.data.labels import text_of
 from coterie.errors import CoterieError
 from coterie.experiment.personal_model import PersonalModel, mean_model
 from coterie.experiment.prediction import Answers, run_model
@@ -107,11 +108,11 @@ def _codes(answers: Answers, y: np.ndarray) -> np.ndarray:
         return ((y - about.get("target_mean", 0.0)) / about.get("target_std", 1.0)).astype(np.float32)
     if y.dtype.kind in "iu" and y.max(initial=0) < about["classes"] and not about.get("class_names"):
         return y.astype(np.int32)
-    names = answers.class_names
-    unknown = sorted({str(value) for value in y} - set(names))
+    names, words = answers.class_names, text_of(y, "rows: y").tolist()
+    unknown = sorted(set(words) - set(names))
     if unknown:
         raise CoterieError(f"rows: the models know no class {unknown[0]!r}; they know {', '.join(names)}")
-    return np.array([names.index(str(value)) for value in y], np.int32)
+    return np.array([names.index(word) for word in words], np.int32)
 
 
 def errors_of(task: Any, models: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:

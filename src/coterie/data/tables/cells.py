@@ -14,7 +14,9 @@ __all__ = [
     "Cells",
     "Numbers",
     "cells_of",
+    "is_blank",
     "is_canonical",
+    "is_code",
     "is_empty",
     "read_dates",
     "read_numbers",
@@ -27,6 +29,7 @@ NO_NUMBER = EMPTY | {"None", "none", "-", "--", ".", "?"}  # what people write w
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+|),\d+([eE][+-]?\d+)?")  # 1,5 and 1.234,5
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234 and 1,234.5
+_CODE = re.compile(r"[+-]?0\d+")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?")
 # Codes such as 007, and what Python may take for a number while people do not.
 _ODD = re.compile(r"^[+-]?0\d|_|[xXdDlL]$|[xX][0-9a-fA-F]|rue$|alse$|RUE$|ALSE$", re.MULTILINE)
@@ -76,14 +79,17 @@ def cells_of(column: Any) -> Cells:
         code, words = column.cat.codes.to_numpy(np.int64), [str(word) for word in column.cat.categories]
     elif column.dtype.kind == "f":
         values = column.to_numpy(np.float64, na_value=np.nan)
+        narrow = getattr(column.dtype, "itemsize", 8) < 8
         whole = bool(np.all(np.isnan(values) | (np.isfinite(values) & (values == np.floor(values)))))
         code, distinct = pd.factorize(values, use_na_sentinel=True)
-        words = [str(int(value)) if whole else repr(value) for value in distinct.tolist()]
+        # 0.1 in 32 bits is 0.1, not 0.10000000149011612
+        words = [
+            str(int(value)) if whole else str(np.float32(value) if narrow else value) for value in distinct.tolist()
+        ]
     else:
-        try:
-            code, distinct = pd.factorize(column, use_na_sentinel=True)
-        except TypeError:  # lists and other things that cannot be compared
-            code, distinct = pd.factorize(column.map(str), use_na_sentinel=True)
+        if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) not in ("string", "empty"):
+            column = column.map(_as_written, na_action="ignore")  # True, 1 and 1.0 are equal in Python
+        code, distinct = pd.factorize(column, use_na_sentinel=True)
         words = [str(value) for value in distinct.tolist()]
     if np.any(code < 0):
         code, words = np.where(code < 0, len(words), code), [*words, ""]
@@ -92,6 +98,12 @@ def cells_of(column: Any) -> Cells:
         return Cells(text, code)
     distinct, merged = np.unique(text, return_inverse=True)
     return Cells(distinct, merged.reshape(-1)[code])
+
+
+def _as_written(value: Any) -> str:
+    if isinstance(value, bytes):  # some programs write text to Parquet without saying that it is text
+        return value.decode("utf-8", errors="backslashreplace")
+    return str(value)
 
 
 def stored_numbers(series: Any) -> np.ndarray | None:
@@ -112,8 +124,18 @@ def is_canonical(word: str) -> bool:
     return _WHOLE.fullmatch(word) is not None
 
 
+def is_code(word: str) -> bool:
+    """Whether a word is a code such as 007."""
+    return _CODE.fullmatch(word) is not None
+
+
+def is_blank(words: Words, no_value: frozenset[str] = frozenset()) -> np.ndarray:
+    """Say which words are empty, or named as no value by the user."""
+    return np.array([not word.strip() or word in no_value for word in words], bool)
+
+
 def is_empty(words: Words, no_value: frozenset[str] = frozenset()) -> np.ndarray:
-    """Say which words mean that there is no value."""
+    """Say which words mean that there is no number or date."""
     return np.array([word.strip() in EMPTY or word in no_value for word in words], bool)
 
 

@@ -19,7 +19,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.data.tables.cells import Cells, cells_of, is_empty, read_dates, read_numbers, stored_numbers
+from coterie.data.labels import LARGEST
+from coterie.data.tables.cells import (
+    Cells,
+    cells_of,
+    is_blank,
+    is_code,
+    is_empty,
+    read_dates,
+    read_numbers,
+    stored_numbers,
+)
 
 __all__ = ["MISSING", "OTHER", "Column", "Options", "Values", "judge"]
 
@@ -28,9 +38,7 @@ STRAY = 0.05  # share of cells that may be no number in a column of numbers
 UNIQUE = 0.9  # share of different words from which a column is an identifier
 PAIRS = 50  # pairs of equal whole numbers expected by chance, from which a column without any is an identifier
 FEW = 20  # rows below which nothing is called an identifier
-LARGEST = 1e100  # beyond this the square of a number overflows
 _ID = re.compile(r"(^|.*[_\W])(id|ids|uid|uuid|rowid|rownames?|identifier|key)$|^\(row names\)$|^\(column \d+\)$", re.I)
-_CODE = re.compile(r"[+-]?0\d+")
 _CAMEL = re.compile(r".*[a-z](ID|Id)$")
 _COUNTED = re.compile(r"(^|.*[_\W])(patient|subject|person|case|record|visit|row|nr|no|number|index)$|^Unnamed", re.I)
 
@@ -105,7 +113,7 @@ class Column:
         """Read cells the way the table's were read: numbers `[n, parts]` with NaN for missing, or words `[n]`."""
         if self.kind == "words":
             cells = cells_of(series)
-            words = np.where(is_empty(cells.words, no_value), MISSING, cells.words).astype(object)
+            words = np.where(is_blank(cells.words, no_value), MISSING, cells.words).astype(object)
             return Values(words=words[cells.code])
         if self.kind == "date":
             times, stray = _times(series, self.date_format, no_value)
@@ -138,6 +146,8 @@ def judge(name: str, series: Any, options: Options, problems: list[str]) -> tupl
     plain = stored_numbers(series)
     if plain is not None:
         return _number(name, plain, Column(name, "number"), options, problems)
+    if getattr(series.dtype, "kind", "") == "c":
+        problems.append(f"has complex numbers in column {name!r}; drop it, or give their parts as two columns")
     cells = cells_of(series)
     count = np.bincount(cells.code, minlength=len(cells.words))
     empty = is_empty(cells.words, options.no_value)
@@ -146,14 +156,14 @@ def judge(name: str, series: Any, options: Options, problems: list[str]) -> tupl
         return Column(name, "constant", "no values", 1.0), Values()
     read = read_numbers(cells.words, options.decimal, options.no_value)
     stray = int(count[read.stray].sum())
-    codes = any(_CODE.fullmatch(word) for word in cells.words[read.stray])
+    codes = any(map(is_code, cells.words[read.stray]))
     if not codes and stray <= STRAY * given and np.isfinite(read.values).sum() > (5 if stray else 0):
         column = Column(name, "number", decimal=read.decimal)
         return _number(name, read.values[cells.code], _with_notes(column, cells, read, stray), options, problems)
     _, form, rival = read_dates(cells.words[~empty], count=count[~empty])
     if form:
         return _date(name, series, form, rival, options, problems)
-    return _words(name, cells, count, empty, codes, read.stray, options)
+    return _words(name, cells, count, is_blank(cells.words, options.no_value), codes, read.stray, options)
 
 
 def _with_notes(column: Column, cells: Cells, read: Any, stray: int) -> Column:
@@ -230,6 +240,10 @@ def _words(
     elif numeric > given / 2:
         word, row = cells.words[np.argmax(stray)], cells.row(stray)
         warning = f"{name!r} is taken for words, because {word!r} in row {row} (and more) is no number"
+    absent = ~empty & is_empty(cells.words)
+    if absent.any() and not warning:
+        word, row = cells.words[np.argmax(absent)], cells.row(absent)
+        warning = f"{name!r}: {word!r} in row {row} is a word like others; na = [{word!r}] makes it no value"
     words = np.where(empty, MISSING, cells.words).astype(object)[cells.code]
     return Column(name, "words", note, missing, warning=warning), Values(words=words)
 

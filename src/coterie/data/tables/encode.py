@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data.memory import refuse_beyond
 from coterie.data.tables.columns import Column
 from coterie.data.tables.preparation import ALL, Statistics
 
 __all__ = ["Encoder", "fit_levels", "weighted_medians"]
 
 MOST_LEVELS = 31  # inputs of one column of words, the one for rare levels included
-CHUNK = 100_000  # rows encoded at a time
+CHUNK = 1 << 22  # numbers encoded at a time: scikit-learn makes several copies of them in float64
+COPIES = 3  # of the inputs in memory, until they are divided among clients
 
 
 def fit_levels(words: np.ndarray, name: str) -> Any:
@@ -28,7 +30,7 @@ def fit_levels(words: np.ndarray, name: str) -> Any:
     from sklearn.preprocessing import OneHotEncoder
 
     least = int(np.clip(-(-len(words) // 100), 1, 10))
-    rare = int((np.unique(words.astype(str), return_counts=True)[1] < least).sum())
+    rare = int((np.bincount(pd.factorize(words)[0]) < least).sum())
     encoder = OneHotEncoder(
         min_frequency=least if rare > 1 else None,
         max_categories=MOST_LEVELS,
@@ -76,7 +78,7 @@ class Encoder:
     ):
         import pandas as pd
 
-        self.numbers, self.levels, self.standardise = numbers, levels, standardise
+        self.columns, self.numbers, self.levels, self.standardise = columns, numbers, levels, standardise
         self.inputs = [f"n{i}" for i in range(numbers.shape[1])]
         self.words = [f"w{i}" for i in range(len(words))]
         place = np.cumsum([0, *(len(column.numbers) for column in columns)])
@@ -92,18 +94,20 @@ class Encoder:
             rows: the training rows of every client.
             everything: all rows of every client.
         """
-        dtype = np.float64 if self.standardise == "none" else np.float32
+        dtype = np.dtype(np.float64 if self.standardise == "none" else np.float32)
+        rows_in_all, width = len(self.frame), sum(len(column.features) for column in self.columns)
+        largest = max(self.columns, key=lambda column: len(column.features))
+        what = f"the table as {rows_in_all:,} rows of {width:,} inputs"
+        fix = f"drop columns ({largest.name!r} alone is {len(largest.features)} inputs) or use fewer rows"
+        refuse_beyond(COPIES * rows_in_all * width * dtype.itemsize, what, fix)
+        x, step = np.zeros((rows_in_all, width), dtype), max(1, CHUNK // width)
         statistics: dict[str, Statistics] = {}
-        x: np.ndarray | None = None
         parts = {ALL: np.concatenate(list(everything.values()))} if self.standardise != "local" else everything
         for name, part in parts.items():
             transformer, statistics[name] = self._fitted(list(rows.values()) if name == ALL else [rows[name]])
-            for start in range(0, len(part), CHUNK):
-                chunk = part[start : start + CHUNK]
-                values = transformer.transform(self.frame.iloc[chunk])
-                x = np.zeros((len(self.frame), values.shape[1]), dtype) if x is None else x
-                x[chunk] = values
-        assert x is not None
+            for start in range(0, len(part), step):
+                chunk = part[start : start + step]
+                x[chunk] = transformer.transform(self.frame.iloc[chunk])
         return x, statistics
 
     def _fitted(self, rows: Sequence[np.ndarray]) -> tuple[Any, Statistics]:

@@ -26,7 +26,7 @@ def gives_away(values: np.ndarray, y: np.ndarray, kind: str) -> float:
     chosen = np.random.default_rng(0).permutation(len(y))[:ROWS]
     column, target = np.asarray(values)[chosen], y[chosen]
     if column.dtype == object:
-        column = np.unique(column.astype(str), return_inverse=True)[1].astype(float)
+        column = np.unique(column, return_inverse=True)[1].astype(float)
     column = np.where(np.isnan(column), np.nanmin(column, initial=0.0) - 1.0, column)[:, None]
     seen = np.arange(len(target)) < 2 * len(target) // 3
     if kind == "regression":

@@ -209,7 +209,7 @@ def _levels(column: Column, words: np.ndarray, notes: list[list[str]]) -> np.nda
     for row in np.flatnonzero(where == other):
         said = f"{words[row]!r} in {column.name!r} was not seen" + " or is rare" * bool(column.other)
         notes[row].append(f"no value in {column.name!r}" if words[row] == MISSING else said)
-    return np.eye(other + 1)[where][:, : len(column.words)]
+    return where[:, None] == np.arange(len(column.words))
 
 
 def _note_absent(column: Column, absent: np.ndarray, stray: np.ndarray | None, notes: list[list[str]]) -> None:

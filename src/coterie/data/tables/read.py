@@ -5,17 +5,19 @@ several sites are joined by the names of their columns.
 """
 
 import glob
-import lzma
 import os
-import zipfile
-import zlib
+import re
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.data.tables.sniff import opened, sniff
+from coterie.data.memory import refuse_beyond
+from coterie.data.tables.sniff import sniff
+from coterie.data.unpack import existing, first_line, opened, place_of
 from coterie.errors import CoterieError
 
 __all__ = ["ENDINGS", "Raw", "join", "looks_like_a_table", "of_frame", "read"]
@@ -24,7 +26,8 @@ TEXT = (".csv", ".tsv", ".txt", ".tab")
 PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
 PARQUET = (".parquet", ".pq")
 ENDINGS = (*(ending + packed for ending in TEXT for packed in PACKED), *PARQUET)
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, lzma.LZMAError, zipfile.BadZipFile, zlib.error, ImportError)
+CELL = 64  # bytes of memory that a cell takes while a table is read, without its letters
+INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the numbers of rows that it writes to Parquet
 
 
 class Raw(NamedTuple):
@@ -140,33 +143,19 @@ def _listing(sites: Sequence[str]) -> str:
 def _files(path: str | Sequence[str]) -> tuple[list[Path], bool]:
     """Return the files that a path names, and whether each of them is a site."""
     if not isinstance(path, str):
-        return [_file(name) for name in path], True
-    place = Path(path).expanduser() if not path.startswith("~") else Path(os.path.expanduser(path))
-    try:
-        if place.is_file():
-            return [place], False
-        if place.is_dir():
-            files = sorted(file for file in place.iterdir() if file.name.lower().endswith(ENDINGS))
-            if not files:
-                raise CoterieError(
-                    f"path: {place} is a folder without tables; they end in .csv, .tsv, .txt or .parquet"
-                )
-            return files, True
-    except OSError as error:
-        raise CoterieError(f"path: {path[:80]} cannot be opened ({error.strerror})") from None
-    if glob.has_magic(path):
+        return [existing(name) for name in path], True
+    place = place_of(path)
+    if place.is_dir():
+        files = sorted(file for file in place.iterdir() if file.name.lower().endswith(ENDINGS) and file.is_file())
+        if not files:
+            raise CoterieError(f"path: {place} is a folder without tables; they end in .csv, .tsv, .txt or .parquet")
+        return files, True
+    if glob.has_magic(path) and not place.exists():
         files = sorted(Path(name) for name in glob.glob(str(place)) if os.path.isfile(name))
         if not files:
             raise CoterieError(f"path: no file matches {path}")
         return files, True
-    raise CoterieError(f"path: there is no file {place}")
-
-
-def _file(name: str) -> Path:
-    path = Path(os.path.expanduser(name))
-    if not path.is_file():
-        raise CoterieError(f"path: {path} is not a file" if path.exists() else f"path: there is no file {path}")
-    return path
+    return [existing(path)], False
 
 
 def _stem(file: Path) -> str:
@@ -176,16 +165,22 @@ def _stem(file: Path) -> str:
 
 
 def _read_file(path: Path, sep: str | None, encoding: str | None, header: int | None) -> Raw:
-    with open(path, "rb") as stream:
-        start = stream.read(4)
-    if path.suffix in PARQUET or start == b"PAR1":
-        return _read_parquet(path)
-    if path.suffix.lower() in (".xlsx", ".xls", ".ods", ".zst", ".tar"):
-        raise CoterieError(f"{path}: {path.suffix} files are not read; save the table as .csv")
+    ending = path.suffix.lower()
+    if ending in (".xlsx", ".xls", ".ods", ".zst", ".tar", ".7z", ".rar"):
+        raise CoterieError(f"{path}: {ending} files are not read; save the table as .csv, also packed as .csv.gz")
+    form = "CSV"
     try:
+        with open(path, "rb") as stream:
+            start = stream.read(4)
+        if ending in PARQUET or start == b"PAR1":
+            form = "Parquet"
+            return _read_parquet(path)
         return _read_text(path, sep, encoding, header)
-    except UNREADABLE as error:
-        raise CoterieError(f"{path} is not a readable CSV table ({_first_line(error)})") from error
+    except CoterieError:
+        raise
+    except Exception as error:  # damaged bytes make pandas, pyarrow and the unpackers raise almost anything
+        said = first_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise CoterieError(f"{path} is not a readable {form} table ({said})") from error
 
 
 def _read_text(path: Path, sep: str | None, encoding: str | None, header: int | None) -> Raw:
@@ -193,7 +188,9 @@ def _read_text(path: Path, sep: str | None, encoding: str | None, header: int | 
 
     try:
         layout = sniff(path, sep, encoding, header)
-        with opened(path) as stream:
+        per_line = CELL * len(layout.names)
+        with opened(path, 2, per_line) as stream, warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows that are longer than others would be cut
             frame = pd.read_csv(
                 stream,
                 sep=layout.sep,
@@ -213,11 +210,8 @@ def _read_text(path: Path, sep: str | None, encoding: str | None, header: int | 
         return _read_text(path, sep, "cp1252", header)  # a letter far down in the file is not UTF-8
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=range(len(layout.names)))
-    names = [name.strip().strip("\ufeff") or f"(column {i + 1})" for i, name in enumerate(layout.names)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise CoterieError(f"{path} has two columns called {', '.join(map(repr, twice))}; rename one of them")
-    frame.columns = names
+    frame.columns = [name.strip().strip("\ufeff") or f"(column {i + 1})" for i, name in enumerate(layout.names)]
+    _refuse_twins(frame, str(path))
     return Raw(frame, None, path.name, [f"{path.name}: {note}" for note in layout.notes])
 
 
@@ -225,21 +219,24 @@ def _read_parquet(path: Path) -> Raw:
     import pandas as pd
 
     try:
-        frame = pd.read_parquet(path)
+        import pyarrow.parquet as pq
     except ImportError as error:
         raise CoterieError("reading Parquet needs pyarrow: pip install 'coterie[parquet]'") from error
-    except (*UNREADABLE, TypeError, AttributeError) as error:
-        raise CoterieError(f"{path} is not a readable Parquet table ({_first_line(error)})") from error
-    return of_frame(frame, path.name)
+    with pq.ParquetFile(path) as file:
+        cells = file.metadata.num_rows * file.metadata.num_columns
+        refuse_beyond(CELL * cells, f"{path}, with {cells:,} cells,", "use a file with fewer rows or columns")
+        table = file.read()
+    table.validate(full=True)  # text that is not UTF-8 would fail only when it is looked at
+    # What pandas notes in the file about its own types may be damaged, and is not needed; whole numbers with gaps
+    # stay whole, for floats keep 16 digits only.
+    whole = {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    frame = table.replace_schema_metadata(None).to_pandas(
+        types_mapper=lambda kind: pd.array([], dtype=whole[str(kind)]).dtype if str(kind) in whole else None
+    )
+    return of_frame(frame[[name for name in frame.columns if not INDEX.fullmatch(str(name))]], path.name)
 
 
 def _refuse_twins(frame: Any, what: str) -> None:
-    names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(map(str, frame.columns)).items() if count > 1)
     if twice:
         raise CoterieError(f"{what} has two columns called {', '.join(map(repr, twice))}; rename one of them")
-
-
-def _first_line(error: Exception) -> str:
-    said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return said.removeprefix("Error tokenizing data. C error: ")

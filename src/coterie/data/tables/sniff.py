@@ -1,27 +1,23 @@
 """What a text file looks like: its encoding, the sign between its cells, and the line with the names of the columns."""
 
-import bz2
-import contextlib
 import csv
-import gzip
-import lzma
+import io
 import re
-import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
 from coterie.data.tables.cells import read_numbers
-from coterie.errors import CoterieError
+from coterie.data.unpack import opened
 
-__all__ = ["Layout", "opened", "sniff"]
+__all__ = ["Layout", "sniff"]
 
 HEAD = 1 << 18  # bytes that are looked at
 LINES = 200
 SEPARATORS = (",", ";", "\t", "|")
 SPACES = r"\s+"
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 class Layout(NamedTuple):
@@ -32,21 +28,6 @@ class Layout(NamedTuple):
     names: list[str]
     skip: int
     notes: list[str]
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacked where its ending says that it is packed."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            members = [name for name in archive.namelist() if not name.endswith("/")]
-            if len(members) != 1:
-                raise CoterieError(f"{path} holds {len(members)} files; it must hold one table")
-            with archive.open(members[0]) as stream:
-                yield stream
-        return
-    with OPENERS.get(path.suffix, open)(path, "rb") as stream:
-        yield stream
 
 
 def sniff(path: Path, sep: str | None, encoding: str | None, header: int | None) -> Layout:
@@ -60,27 +41,24 @@ def sniff(path: Path, sep: str | None, encoding: str | None, header: int | None)
         raise ValueError(f"it is no text in {encoding}") from error
     if "\x00" in text or not text.strip():
         raise ValueError("it is empty" if not text.strip() else "it holds bytes that are no text")
-    lines = text.splitlines()
-    lines = lines[:-1] if len(head) == HEAD and len(lines) > 1 else lines
-    lines = lines[:LINES]
-    used = sep or _separator(lines)
-    counts = [len(_cells(line, used)) for line in lines]
-    width = Counter(count for line, count in zip(lines, counts, strict=True) if line.strip()).most_common(1)[0][0]
+    used = sep or _separator(text)
+    rows = _rows(text, used, cut=len(head) == HEAD)
+    counts = [len(row) for row in rows]
+    width = Counter(count for row, count in zip(rows, counts, strict=True) if any(row)).most_common(1)[0][0]
     if header is not None:
-        place = header - 1 if header else 0
-        if header > len(lines):
-            raise ValueError(f"header is {header} but the file has {len(lines)} lines")
-        names = _cells(lines[place], used) if header else []
+        if header > len(rows):
+            raise ValueError(f"header is {header} but the file has {len(rows)} lines")
+        names = rows[header - 1] if header else []
         return Layout(encoding, used, names or [f"column {i + 1}" for i in range(width)], header, notes)
-    if counts[0] == width - 1 and all(count == width for count in counts[1:]) and width > 1 and len(lines) > 1:
-        if not any(_cells(line, used)[-1] for line in lines[1:]):  # every row ends with a separator
-            return Layout(encoding, used, [*_cells(lines[0], used), ""], 1, notes)
+    if counts[0] == width - 1 and all(count == width for count in counts[1:]) and width > 1 and len(rows) > 1:
+        if not any(row[-1] for row in rows[1:]):  # every row ends with a separator
+            return Layout(encoding, used, [*rows[0], ""], 1, notes)
         notes.append("rows have one cell more than the first line has names: the first is taken for the row's name")
-        return Layout(encoding, used, ["(row names)", *_cells(lines[0], used)], 1, notes)
-    place = next(i for i, count in enumerate(counts) if count == width and lines[i].strip())
+        return Layout(encoding, used, ["(row names)", *rows[0]], 1, notes)
+    place = next(i for i, count in enumerate(counts) if count == width and any(rows[i]))
     if place:
         notes.append(f"the first {place} line{'s are' * (place > 1) or ' is'} no part of the table")
-    names = _cells(lines[place], used)
+    names = rows[place]
     if width > 1 and not read_numbers(names, ".").stray.any() and all(names):
         notes.append(
             "the first line holds numbers, so columns are called column 1, column 2, ...; header = 1 says else"
@@ -103,21 +81,26 @@ def _encoding(head: bytes) -> tuple[str, list[str]]:
     return "utf-8", []
 
 
-def _separator(lines: list[str]) -> str:
-    """Return the sign that divides the lines into most cells, the same number in every line."""
+def _separator(text: str) -> str:
+    """Return the sign that divides the rows into most cells, the same number in every row."""
 
     def quality(sign: str) -> float:
-        counts = [len(_cells(line, sign)) for line in lines if line.strip()]
+        counts = [len(row) for row in _rows(text, sign) if any(row)]
         width, agreeing = Counter(counts).most_common(1)[0]
         return 0.0 if width == 1 else width * (agreeing / len(counts)) ** 2 * (1.0 if counts[0] >= width - 1 else 0.5)
 
     best = max(SEPARATORS, key=quality)
     if quality(best) > 0:
         return best
-    return SPACES if len({len(_cells(line, SPACES)) for line in lines if line.strip()} - {1}) == 1 else ","
+    return SPACES if len({len(row) for row in _rows(text, SPACES) if any(row)} - {1}) == 1 else ","
 
 
-def _cells(line: str, sep: str) -> list[str]:
+def _rows(text: str, sep: str, cut: bool = False) -> list[list[str]]:
+    """Return the cells of the first rows, the last one not if it is `cut`; a cell in quotes may have line breaks."""
     if len(sep) > 1:  # a regular expression, as pandas takes it
-        return re.split(sep, line.strip())
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=sep, skipinitialspace=True), [""])]
+        lines = NEWLINE.split(text.rstrip("\r\n"), maxsplit=LINES + 1)[: LINES + 1]
+        rows = [re.split(sep, line.strip()) for line in lines]
+    else:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep, skipinitialspace=True)
+        rows = [[cell.strip() for cell in row] or [""] for row in islice(reader, LINES + 1)]
+    return rows[:-1][:LINES] if cut and len(rows) > 1 else rows[:LINES]

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from coterie.data.files import groups_of, marks_of
+from coterie.data.labels import LONGEST
 from coterie.data.samples import Samples
-from coterie.data.tables.cells import cells_of
+from coterie.data.tables.cells import cells_of, is_blank, is_empty
 from coterie.data.tables.columns import Column, Options, Values, judge
 from coterie.data.tables.leaks import CERTAIN, gives_away
 from coterie.data.tables.read import Raw, join, of_frame, read
@@ -50,7 +51,9 @@ class Table:
     header: int | None = param(
         None, "the line with the names of the columns, 0 for none; found if left out", at_least=0
     )
-    na: tuple[str, ...] = param((), "words that mean no value, besides empty cells, NA, NaN and null")
+    na: tuple[str, ...] = param(
+        (), "words that mean no value, besides empty cells and, among numbers and dates, NA, NaN and null"
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.standardise, bool):
@@ -117,6 +120,9 @@ def samples_of(raw: Raw, settings: Table) -> Samples:
         if settings.missing == "refuse":
             problems.append(f"has no value in the target column {settings.target!r}, row {row} of the data")
         warnings.append(f"{count:,} row{'s' * (count > 1)} without a value of {settings.target!r} left out")
+    named = [label for label in target.class_names if is_empty([label])[0]]
+    if named:
+        warnings.append(f"{named[0]!r} is a class of {settings.target!r}; na = [{named[0]!r}] makes it no value")
     kept &= known
     if not any(column.used for column, _ in judged):
         ids = [column.name for column, _ in judged if column.kind == "identifier"]
@@ -184,7 +190,7 @@ def _owners(raw: Raw, settings: Table, problems: list[str]) -> np.ndarray | None
             problems.append("is the table of one site only; cooperation needs at least two")
         return raw.site
     cells = cells_of(raw.frame[settings.client])
-    empty = np.array([not word.strip() for word in cells.words], bool)
+    empty = is_blank(cells.words)
     if empty.any() and settings.missing != "drop-rows":
         count = int(empty[cells.code].sum())
         problems.append(
@@ -196,6 +202,11 @@ def _owners(raw: Raw, settings: Table, problems: list[str]) -> np.ndarray | None
         problems.append(
             f"has one client only, {cells.words[~empty][0]!r}, in column {settings.client!r}; cooperation needs two"
         )
+    longest = max(cells.words, key=len)
+    if len(longest) > LONGEST:
+        row = cells.row(cells.words == longest)
+        problems.append(f"has a client name of {len(longest):,} letters in row {row}; at most {LONGEST} can be used")
+        return None
     return cells.text.astype(str)
 
 
@@ -245,8 +256,12 @@ def _roles_of_rows(
             if not np.any(fields["ready"] == "train"):
                 problems.append("has no row marked train")
         if settings.group is not None:
-            words = cells_of(raw.frame[settings.group]).text
-            what = f"column {settings.group!r}"
+            cells = cells_of(raw.frame[settings.group])
+            empty = is_blank(cells.words)[cells.code] & kept
+            if empty.any():
+                row = int(np.argmax(empty)) + 1
+                raise CoterieError(f"column {settings.group!r} has no group in row {row} of the data; fill it")
+            words, what = cells.text, f"column {settings.group!r}"
             fields["group"] = groups_of(None if owner is None else owner[kept], words[kept], what)
     except CoterieError as error:
         problems.append(f"is not right: {error}")

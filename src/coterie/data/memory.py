@@ -1,0 +1,52 @@
+"""How much memory is free, and a sentence for what would not fit, before it is allocated."""
+
+import os
+from pathlib import Path
+
+from coterie.errors import CoterieError
+
+__all__ = ["available", "in_words", "refuse_beyond"]
+
+GROUP = Path("/sys/fs/cgroup")  # a container's limits, where there are any
+
+
+def available() -> int:
+    """Return the bytes that can still be used: of the machine or, where that is less, of the container."""
+    free = [_machine()]
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            free.append(int((GROUP / limit).read_text()) - int((GROUP / used).read_text()))
+        except (OSError, ValueError):  # no such file, or the word "max"
+            continue
+    return max(0, min(free))
+
+
+def _machine() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:  # not Linux: half of all memory
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (OSError, ValueError, AttributeError):
+        return 4 << 30
+
+
+def refuse_beyond(size: int, what: str, fix: str) -> None:
+    """Refuse to allocate more than is free."""
+    free = available()
+    if size > free:
+        raise CoterieError(f"{what} needs about {in_words(size)} of memory, and {in_words(free)} are free; {fix}")
+
+
+def in_words(size: int) -> str:
+    """Write a number of bytes for people."""
+    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:,.1f} {unit}"
+    return f"{size} bytes"
