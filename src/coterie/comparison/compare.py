@@ -20,8 +20,9 @@ from coterie.comparison.tuning import choose, with_settings
 from coterie.data.clients import Federation
 from coterie.data.tables.intake import describe
 from coterie.errors import CoterieError, Diverged, StorageError
+from coterie.experiment.about import about_clients
 from coterie.experiment.config import Experiment
-from coterie.experiment.folder import RunFolder, about_clients
+from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
 from coterie.storage.toml import difference
 

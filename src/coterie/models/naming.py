@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from coterie.errors import CoterieError
 from coterie.spec import nearest
+from coterie.storage.owned import read_file
 
 __all__ = ["encode", "load", "names", "select"]
 
@@ -85,9 +86,10 @@ def load(path: str | Path, like: Tree) -> Tree:
 
 
 def _read(path: str | Path) -> dict[str, np.ndarray]:
+    path = Path(path)
     try:
-        return safetensors.numpy.load_file(str(path))
-    except (OSError, safetensors.SafetensorError) as error:
+        return safetensors.numpy.load(read_file(path.parent, path.name))
+    except (CoterieError, safetensors.SafetensorError, KeyError, ValueError) as error:  # a type NumPy lacks: KeyError
         raise CoterieError(f"{path} cannot be read as a saved model ({error})") from error
 
 
