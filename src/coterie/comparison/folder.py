@@ -29,10 +29,8 @@ from coterie.storage.toml import difference, dump_toml, toml_value
 __all__ = ["ComparisonFolder"]
 
 FILE = "comparison.toml"
-SEED_FOLDER, TUNING_FILE = (
-    re.compile(r"seed-\d{1,20}"),
-    re.compile(r"(tuning-\d{1,6}|failure)\.json\.tmp|tuning-\d{1,6}\.json"),
-)
+SEED_FOLDER = re.compile(r"seed-\d{1,20}")
+TUNING_FILE = re.compile(r"tuning-\d{1,6}\.json(\.tmp)?|failure\.json\.tmp")
 FAILURE = table({"failure": text, "config": table({}, rest=plain)})
 
 

@@ -46,7 +46,11 @@ RUNS = 100_000  # of a method in a comparison, at most
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")  # of a method: also the name of a folder
 ROLES = ("guess", "alone", "pooled", "cooperates", "ceiling")  # the last is what version 0.1 called "pooled"
 
+MEASURED = ("test_loss", "test_score", "test_own_score", "validation_loss", "validation_score")
+QUALITIES = ("graph_l1", "graph_auroc", "graph_ari")
+
 COUNT = whole(0)
+FIGURE = number(finite=False)  # NaN: it has no meaning for these clients
 SHARE = number(0, 1)
 FORMAT = word(1)
 NAMED = table({"name": text}, rest=plain)
@@ -158,16 +162,17 @@ def read_clients(folder: Path) -> dict[str, Any]:
 
 
 def row_schema(clients: int) -> Check:
-    """Return the check of a line of metrics.jsonl: numbers for each client, or one for all, which may be missing."""
+    """Return the check of a line of metrics.jsonl: numbers for each client, or one figure for all of them."""
     per_client = numbers(clients)
 
     def metric(value: Any) -> Any:
-        if isinstance(value, list):
-            return per_client(value)
-        return maybe(number(finite=False))(value)  # NaN: a figure without a meaning
+        return per_client(value) if isinstance(value, list) else FIGURE(value)
 
-    each_client = ("test_score", "test_own_score", "test_loss", "validation_score", "train_loss")
-    return table({"round": whole(1)} | dict.fromkeys(each_client, per_client), rest=metric)
+    return table(
+        {"round": whole(1), **dict.fromkeys(MEASURED, per_client)},
+        {**dict.fromkeys(("bytes_sent", "bytes_received"), per_client), **dict.fromkeys(QUALITIES, FIGURE)},
+        rest=metric,
+    )
 
 
 def read_rows(folder: Path, file: str, clients: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from coterie.pages.content import band, plain
 from coterie.pages.html import POLICY, asset, document, figure, h, join
 from coterie.pages.weights import evenly
 from coterie.pages.words import count_text
+from coterie.storage.owned import holds
 
 __all__ = ["Growing"]
 
@@ -101,8 +102,8 @@ class Growing:
         plan = folder.read()["compare"]
         self.methods = {label: self.methods.get(label, "cooperates") for label in plan["methods"]}
         self.runs = max(plan["seeds"], plan["splits"]) * len(self.methods)
-        begun = (RunFolder(folder.run(*at)) for at in self._running)
-        self.clients = next((run.clients() for run in begun if run.exists()), None)
+        begun = (folder.run(*at) for at in self._running)
+        self.clients = next((RunFolder(run).clients() for run in begun if holds(run, "clients.json")), None)
 
     def page(self) -> str:
         """Return the page: the look and the curves of the report."""

@@ -107,10 +107,16 @@ class OwnedFolder:
     @property
     def fresh(self) -> bool:
         """Whether there is nothing, or only what is left if a process dies between `lock` and `mark`."""
+        if not holds(self.path):
+            return True
         try:
             names = os.listdir(self.path)
+        except FileNotFoundError:  # a link to nowhere
+            return True
+        except NotADirectoryError:
+            return False
         except OSError as error:
-            return error.errno == errno.ENOENT
+            raise CoterieError(f"{self.path} cannot be read ({error.strerror or error})") from None
         return all(name in self._first and self._only_begins(name) for name in names)
 
     @property
