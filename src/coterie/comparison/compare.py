@@ -83,6 +83,8 @@ def compare(
     folder = None if out is None else ComparisonFolder(out)
     with contextlib.ExitStack() as locks:
         began = folder is not None and folder.exists()
+        if folder is not None and began and not folder.is_ours():
+            raise folder.owned.refuse()
         if folder is not None and began:
             locks.enter_context(folder.lock())  # what is there must not change any more
         plan = Plan.of(asked, folder)
