@@ -21,7 +21,7 @@ from coterie.experiment.schemas import clients_schema, read_comparison
 from coterie.learning.score import score_named, verdict_score
 from coterie.spec import nearest
 from coterie.storage.owned import OwnedFolder, holds, inside
-from coterie.storage.schema import mapping, maybe, plain, read_json, table, text, whole
+from coterie.storage.schema import maybe, plain, read_json, table, text, whole
 
 __all__ = ["MODEL_FILE", "RECORD_FILE", "TrainedRun", "open", "read_model_record"]
 
@@ -34,7 +34,7 @@ RECORD = table(
     {
         "format": whole(FORMAT, FORMAT),
         "about": lambda value: clients_schema(value, full=False),
-        "config": table({"model": NAMED, "method": NAMED}, rest=mapping(plain)),
+        "config": table({"model": NAMED, "method": NAMED}, rest=plain),
     },
     {"client_column": maybe(text)},
     rest=plain,
