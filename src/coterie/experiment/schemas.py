@@ -168,11 +168,11 @@ def row_schema(clients: int) -> Check:
     def metric(value: Any) -> Any:
         return per_client(value) if isinstance(value, list) else FIGURE(value)
 
-    return table(
-        {"round": whole(1), **dict.fromkeys(MEASURED, per_client)},
-        {**dict.fromkeys(("bytes_sent", "bytes_received"), per_client), **dict.fromkeys(QUALITIES, FIGURE)},
-        rest=metric,
-    )
+    required = {"round": whole(1), **dict.fromkeys(MEASURED, per_client)}
+    sent = dict.fromkeys(("bytes_sent", "bytes_received"), per_client)
+    without = table(required, dict.fromkeys(QUALITIES, FIGURE), rest=metric)
+    full = table(required | sent, dict.fromkeys(QUALITIES, FIGURE), rest=metric)
+    return lambda value: (full if isinstance(value, dict) and sent.keys() & value.keys() else without)(value)
 
 
 def read_rows(folder: Path, file: str, clients: int) -> list[dict[str, Any]]:
@@ -201,7 +201,8 @@ def read_preparation(folder: Path) -> Preparation | None:
 
 def _preparation_schema(value: Any) -> Any:
     record(Preparation)(value)
-    each(each(plain, 4))(value["clients"])  # name, and rows for training, validation and testing
+    needed = {"statistics": plain, "sent": plain, "clients": each(_rows_of_client)}
+    table(needed, {"standardise": word("federated", "local", "none")}, rest=plain)(value)
     columns = Preparation.from_dict(value).columns
     for column in columns:
         if column.kind == "date" and not column.parts:
@@ -214,6 +215,13 @@ def _preparation_schema(value: Any) -> Any:
         if not np.all(np.asarray(statistics["scale"]) != 0):
             raise Mismatch("must not have a zero", f"statistics.{name}.scale")
     return value
+
+
+def _rows_of_client(value: Any) -> Any:
+    """Check a client's name, and its rows for training, validation and testing."""
+    name, *sizes = each(plain, 4)(value)
+    text(name)
+    return each(COUNT)(sizes)
 
 
 def read_intervals(folder: Path) -> dict[str, Any] | None:
