@@ -1,6 +1,8 @@
 """Folders of the user's and of strangers: only what is ours is touched, and no link leads out of a folder."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +187,30 @@ def test_a_method_without_a_result_is_forgotten_but_not_the_users_files(tmp_path
     folder.forget("local")
     left = sorted(str(path.relative_to(tmp_path)) for path in Path(tmp_path).rglob("*") if path.is_file())
     assert left == ["c/comparison.toml", "c/coterie.json", "c/local/notes.txt", "c/local/seed-1/data.csv"]
+
+
+HOLDING = """
+import fcntl, sys
+stream = open(sys.argv[1], "a")
+fcntl.flock(stream, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_comparison_that_another_process_writes_is_left_alone(begun, work):
+    (work / "c").mkdir()
+    if begun:
+        settings = {"seeds": 1, "splits": 1, "tune": False}
+        ComparisonFolder("c").write({"data": {"name": "digits"}, "run": {"seed": 0}}, {"local": {}}, settings)
+    command = [sys.executable, "-c", HOLDING, "c/lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"locked\n"
+        words = ("compare", "e.toml", "--methods", "fedavg", "--no-tune", "--out", "c", "--device", "cpu")
+        refuse(
+            Attack("", lambda folder: None, words, "c is in use by another process; wait until that has ended"), work
+        )
 
 
 def test_many_evaluations_are_few_files(work):

@@ -28,7 +28,7 @@ from support.folder_cases import (
 
 CONFIG, CLIENTS, METRICS, SUMMARY = "x/config.toml", "x/clients.json", "x/metrics.jsonl", "x/summary.json"
 TIMING = "x/timing.jsonl"
-MINIMAL = '[data]\nname="a"\n[model]\nname="a"\n[run]\nseed=0'
+MINIMAL = '[data]\nname="a"\n[model]\nname="a"\n[run]\nseed=0\nrounds=1'
 NO_FILE = "cannot be read (it is not a plain file)"
 LATER = '\n{"round": 2}\n'
 

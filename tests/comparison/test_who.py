@@ -77,7 +77,9 @@ def on_disk(path, **results):
             folder = RunFolder(path / label / f"seed-{run.config['run']['seed']}")
             folder.path.mkdir(parents=True)
             named = {section: {"name": "any"} for section in ("data", "model")}
-            (folder.path / "config.toml").write_text(dump_toml(run.config | named))
+            (folder.path / "config.toml").write_text(
+                dump_toml(run.config | named | {"run": {"seed": run.config["run"]["seed"], "rounds": 2}})
+            )
             sizes = dict.fromkeys(("train", "validation", "test"), [1] * len(run.names))
             about = {"names": list(run.names), "groups": None, "digest": "same", "kind": "classification", "about": ""}
             about |= {"classes": 2, "sizes": sizes, "label_counts": []}

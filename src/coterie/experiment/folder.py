@@ -293,6 +293,8 @@ class RunFolder:
 
     def scores(self) -> dict[str, np.ndarray] | None:
         """Return all scores of the kept models; None for a run of version 0.1, which has only its metric."""
+        if not holds(self.path, "scores.npz"):
+            return None
         with self._advice():
             return read_scores(self.path, self._count())
 

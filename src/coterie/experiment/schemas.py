@@ -55,9 +55,15 @@ SHARE = number(0, 1)
 FORMAT = word(1)
 NAMED = table({"name": text}, rest=plain)
 SETTINGS = table({}, rest=plain)
-SEED = table({"seed": COUNT}, {"metric": maybe(word(*SCORES)), "rounds": whole(1)}, rest=plain)
+METRIC = {"metric": maybe(word(*SCORES))}
+SEED = table({"seed": COUNT}, METRIC, rest=plain)
 CONFIG = table(
-    {"data": NAMED, "model": NAMED, "method": NAMED, "run": SEED},
+    {
+        "data": NAMED,
+        "model": NAMED,
+        "method": NAMED,
+        "run": table({"seed": COUNT, "rounds": whole(1)}, METRIC, rest=plain),
+    },
     {"format": FORMAT, "partition": NAMED, "graph": NAMED, "codec": NAMED, "augment": SETTINGS},
 )
 SECONDS = table({"wall": number(), "compile": number(), "program": number()}, rest=number())

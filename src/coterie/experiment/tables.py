@@ -12,7 +12,7 @@ from coterie.errors import CoterieError
 from coterie.learning.score import SCORES
 from coterie.peers.ledger import Ledger
 from coterie.storage.arrays import Array, read_npz
-from coterie.storage.owned import holds, memory_limit, read_file
+from coterie.storage.owned import memory_limit, read_file
 
 __all__ = ["read_graphs", "read_ledger", "read_network", "read_scores"]
 
@@ -79,11 +79,9 @@ def read_network(folder: Path, clients: int) -> Arrays:
     return arrays
 
 
-def read_scores(folder: Path, clients: int) -> Arrays | None:
-    """Read all scores of the kept models; None for a run of version 0.1, which has only its metric."""
+def read_scores(folder: Path, clients: int) -> Arrays:
+    """Read all scores of the kept models."""
     file = folder / "scores.npz"
-    if not holds(folder, file.name):
-        return None
     arrays = read_npz(read_file(folder, file.name), file, SCORES_FILE, ("counts",), {"clients": clients})
     for name, values in arrays.items():
         if name.startswith("each.") and len(values) != arrays["counts"].sum():

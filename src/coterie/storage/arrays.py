@@ -1,21 +1,24 @@
-"""Named arrays in a file of NumPy's .npz format, which may come from anybody.
+"""Named arrays in files, .npz and safetensors, which may come from anybody.
 
-The names, types and shapes are read first and must be those expected; lengths that several arrays share must agree.
-Only then is memory allocated, and never more than the file can hold or the machine has. No pickles.
+Of an .npz file the names, types and shapes are read first and must be those expected; lengths that several arrays share
+must agree. Only then is memory allocated, and never more than the file can hold or the machine has. No pickles.
 """
 
 import io
 import math
 import zipfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from coterie.errors import CoterieError
-from coterie.storage.owned import Unreadable, memory_limit
+from coterie.storage.owned import Unreadable, memory_limit, read_file
 
-__all__ = ["Array", "npz_bytes", "read_npz"]
+__all__ = ["Array", "npz_bytes", "read_npz", "read_tensors"]
 
 DENSEST = 1040  # bytes that one byte can become: deflate's best is 1032
 SMALL = 4096  # a compressed entry of few bytes is not judged by its ratio
@@ -89,6 +92,17 @@ def read_npz(
     for name, array in arrays.items():
         _check_values(array, f"{file}: {name}", expected[name], len_of(entries, expected, lengths))
     return arrays
+
+
+def read_tensors(root: Path, *names: str) -> dict[str, np.ndarray]:
+    """Read the arrays of a safetensors file below a folder."""
+    path = root.joinpath(*names)
+    try:
+        return safetensors.numpy.load(read_file(root, *names))
+    except Unreadable:
+        raise CoterieError(f"{path} cannot be read as a saved model (it is not there, or damaged)") from None
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that NumPy lacks
+        raise CoterieError(f"{path} cannot be read as a saved model ({error})") from None
 
 
 def _check_names(names: list[str], file: object, expected: Mapping[str, Array], required: Iterable[str]) -> None:

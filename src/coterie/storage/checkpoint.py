@@ -81,7 +81,9 @@ def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list
     if not bad:
         return None
     reasons = ", ".join(f"{name}: {why}" for name, why in bad.items())
-    raise Unreadable(f"every checkpoint in {folder / 'checkpoints'} is corrupt ({reasons})")
+    raise Unreadable(
+        f"every checkpoint in {folder / 'checkpoints'} is corrupt ({reasons}); start again in another folder"
+    )
 
 
 def _steps(folder: Path) -> dict[int, Path]:
