@@ -24,7 +24,7 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = Path(__file__).parent.parent
-SAME = ("metrics.jsonl", "graph", "ledger", "models")
+SAME = ("metrics.jsonl", "graph", "ledger", "graph.blocks", "ledger.blocks", "models")  # folders: earlier versions
 EXPERIMENT = """
 format = 1
 [data]

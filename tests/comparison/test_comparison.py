@@ -8,7 +8,7 @@ import pytest
 
 import coterie as ct
 from coterie.comparison.comparison import Comparison, baseline_of
-from coterie.experiment.folder import about_clients
+from coterie.experiment.about import about_clients
 from coterie.experiment.result import Result
 from coterie.experiment.scores import Scores
 from coterie.peers.ledger import Ledger

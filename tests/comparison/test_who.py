@@ -18,6 +18,7 @@ from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
 from coterie.methods.component import TiedComponent
 from coterie.peers.ledger import Ledger
+from coterie.storage.toml import dump_toml
 
 NAMES = tuple(f"site-{i}" for i in range(6))
 
@@ -36,7 +37,7 @@ def made_up(method, matrix=None, scores=None, seed=0, role="cooperates", heard=0
     count = len(names)
     table = None if matrix is None else slots(matrix)
     neighbours = np.zeros((count, 0), np.int32) if table is None else table["neighbours"]
-    block = {"rounds": np.array([1, 2]), "up_bytes": np.full((2, count), up), "up_messages": np.ones((2, count))}
+    block = {"rounds": np.array([1, 2]), "up_bytes": np.full((2, count), up), "up_messages": np.ones((2, count), int)}
     if table is not None:
         block |= {"heard_bytes": np.full((2, *neighbours.shape), heard)}
     return Result(
@@ -74,14 +75,17 @@ def on_disk(path, **results):
     for label, runs in by_label.items():
         for run in runs:
             folder = RunFolder(path / label / f"seed-{run.config['run']['seed']}")
-            for name in ("graph", "ledger"):
-                (folder.path / name).mkdir(parents=True)
+            folder.path.mkdir(parents=True)
+            named = {section: {"name": "any"} for section in ("data", "model")}
             (folder.path / "config.toml").write_text(
-                f'[method]\nname = "{label}"\n[run]\nseed = {run.config["run"]["seed"]}\n'
+                dump_toml(run.config | named | {"run": {"seed": run.config["run"]["seed"], "rounds": 2}})
             )
-            about = {"names": list(run.names), "groups": None, "digest": "same"}
+            sizes = dict.fromkeys(("train", "validation", "test"), [1] * len(run.names))
+            about = {"names": list(run.names), "groups": None, "digest": "same", "kind": "classification", "about": ""}
+            about |= {"classes": 2, "sizes": sizes, "label_counts": []}
             (folder.path / "clients.json").write_text(json.dumps(about))
-            folder.append("metrics.jsonl", run.rows[0])
+            measured = ("test_loss", "test_own_score", "validation_loss", "validation_score")
+            folder.append("metrics.jsonl", dict.fromkeys(measured, [0.5] * len(run.names)) | run.rows[0])
             for number, table in run.graphs.items():
                 folder.save_arrays("graph", number, table)
             folder.save_arrays("ledger", 2, run.ledger.blocks[0] | {"neighbours": run.ledger.neighbours})
@@ -89,7 +93,9 @@ def on_disk(path, **results):
             folder.finish(summary)
     seeds = len(next(iter(by_label.values())))
     settings = {"seeds": seeds, "command": "made up"}
-    ComparisonFolder(path).write({"run": {"seed": 0}}, {label: {} for label in by_label}, settings)
+    ComparisonFolder(path).write(
+        {"data": {"name": "any"}, "run": {"seed": 0}}, {label: {} for label in by_label}, settings
+    )
     return path
 
 

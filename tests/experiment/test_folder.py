@@ -123,7 +123,7 @@ def test_what_a_checkpoint_covers_is_synced_before_it(job, engine, tmp_path, mon
         real_sync(handle)
 
     def save(folder, step, arrays, meta):
-        for name in ("metrics.jsonl", "timing.jsonl", f"ledger/{step:08d}.npz", f"graph/{step:08d}.npz", "ledger", "."):
+        for name in ("metrics.jsonl", "timing.jsonl", "ledger.blocks", "graph.blocks", "."):
             assert str((folder / name).resolve()) in synced, name
         synced.clear()
         return real_save(folder, step, arrays, meta)
@@ -213,8 +213,8 @@ def test_a_corrupt_checkpoint_falls_back_and_says_so(job, engine, whole, stopped
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("ledger/00000002.npz", "ledger holds 3 records but the checkpoint of round 3 covers 4; restore it"),
-        ("graph/00000001.npz", "graph holds 2 records but the checkpoint of round 3 covers 3; restore it"),
+        ("ledger.blocks", "ledger holds 0 records but the checkpoint of round 3 covers 4; restore it"),
+        ("graph.blocks", "graph holds 0 records but the checkpoint of round 3 covers 3; restore it"),
         ("metrics.jsonl", r"metrics.jsonl holds 0 records but the checkpoint of round 3 covers 3; restore it"),
         ("clients.json", r"clients.json cannot be read .*; restore it from a copy"),
     ],
@@ -225,7 +225,7 @@ def test_a_missing_file_is_noticed_at_resume(job, engine, stopped, file, message
         execute(job, out=stopped, engine=engine)
 
 
-@pytest.mark.parametrize("file", ["metrics.jsonl", "ledger/00000002.npz", "graph/00000001.npz", "summary.json"])
+@pytest.mark.parametrize("file", ["metrics.jsonl", "ledger.blocks", "graph.blocks", "summary.json"])
 def test_a_damaged_file_is_noticed_when_it_is_read(whole, tmp_path, file):
     folder = shutil.copytree(whole.folder, tmp_path / "run")
     data = (folder / file).read_bytes()
@@ -285,7 +285,8 @@ def test_folders_that_are_no_run(job, engine, tmp_path):
         execute(job, out=tmp_path / "notes.txt" / "run", engine=engine)
     with pytest.raises(CoterieError, match=r"is not the folder of a run: it has no config.toml"):
         ct.resume(tmp_path)
-    (tmp_path / "begun" / "graph").mkdir(parents=True)
+    RunFolder(tmp_path / "begun").path.mkdir()
+    RunFolder(tmp_path / "begun").owned.mark()
     with pytest.raises(CoterieError, match=r"stopped before its folder was made, start it again"):
         ct.resume(tmp_path / "begun")
     half = RunFolder(tmp_path / "half")

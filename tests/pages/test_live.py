@@ -48,7 +48,9 @@ def test_plan_clients_and_failures_are_read_from_the_folder(tmp_path):
     folder.write({"data": {"name": "digits"}, "run": {"seed": 0}}, methods, settings)
     run = folder.run("local", 0)
     run.mkdir(parents=True)
-    about = {"names": ["a", "b"], "kind": "classification", "sizes": {"train": [3, 4]}, "about": "made up"}
+    sizes = {"train": [3, 4], "validation": [0, 0], "test": [1, 1]}
+    about = {"names": ["a", "b"], "kind": "classification", "classes": 2, "sizes": sizes, "about": "made up"}
+    about |= {"groups": None, "label_counts": []}
     (run / "clients.json").write_text(json.dumps(about))
     growing = Growing({**METHODS, "left-out": "cooperates"}, 3, tmp_path / "runs", None)
     growing.update("local", 0, "read", 5, 5, metrics(0.5, 0.5))

@@ -164,13 +164,17 @@ def test_a_comparison_opens_at_its_best_method(tmp_path):
     federation, both = classes_federation(), tmp_path / "both"
     for label, score in (("local", 0.6), ("fedavg", 0.7), ("ditto", 0.5), ("pooled", 0.9)):
         saved_run(both / label / "seed-0", federation, "linear", label, score=score)
-    tables = {"run": {"seed": 0}, "compare": {"methods": ["local", "fedavg", "ditto", "pooled"], "seeds": 1}}
+    tables = {
+        "data": {"name": "csv"},
+        "run": {"seed": 0},
+        "compare": {"methods": ["local", "fedavg", "ditto", "pooled"], "seeds": 1},
+    }
     (both / "comparison.toml").write_text(dump_toml(tables))
     assert ct.open(both).config["method"]["name"] == "fedavg"  # pooled needs everybody's data
     assert ct.open(both, "pooled").config["method"]["name"] == "pooled"
     with pytest.raises(CoterieError, match="no method 'fedvag'; did you mean fedavg"):
         ct.open(both, "fedvag")
-    RunFolder(both / "ditto" / "seed-0").save_scores({"test.accuracy": np.full(5, 0.8)})
+    RunFolder(both / "ditto" / "seed-0").save_scores({"counts": np.ones(5, int), "test.accuracy": np.full(5, 0.8)})
     assert ct.open(both).config["method"]["name"] == "ditto"  # every score of the kept models, where the run has them
     (both / "fedavg" / "seed-0" / "summary.json").unlink()
     (both / "ditto" / "seed-0" / "summary.json").unlink()

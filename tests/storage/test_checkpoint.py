@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 from coterie.errors import CoterieError
 from coterie.storage.checkpoint import load, pack, save, unpack
-from coterie.storage.durable import cut_lines, durable_write
+from coterie.storage.durable import durable_write
+from coterie.storage.schema import kept_lines, whole
 
 DTYPES = [bool, "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
 any_array = st.sampled_from(DTYPES).flatmap(
@@ -158,24 +159,22 @@ def test_durable_write_replaces_whole(tmp_path):
 @given(
     st.lists(st.integers(0, 9)), st.integers(0, 9), st.sampled_from([b"", b'{"round": 1', b'{"round": 0}', b"\xff\x00"])
 )
-def test_cut_lines_keeps_what_was_covered(tmp_path_factory, rounds, number, torn):
-    path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
-    path.write_bytes(b"".join(json.dumps({"round": r}).encode() + b"\n" for r in rounds) + torn)
-    cut_lines(path, lambda line: line["round"] <= number)
-    assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [r for r in rounds if r <= number]
-    assert path.read_bytes() == b"" or path.read_bytes().endswith(b"\n")
+def test_kept_lines_are_those_covered(rounds, number, torn):
+    data = b"".join(json.dumps({"round": r}).encode() + b"\n" for r in rounds) + torn
+    kept = kept_lines(data, "metrics.jsonl", lambda line: line["round"] <= number)
+    assert [json.loads(line)["round"] for line in kept] == [r for r in rounds if r <= number]
+    assert all(line.endswith(b"\n") for line in kept)
 
 
-def test_cut_lines_tells_damage_from_a_torn_end(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    cut_lines(path, lambda line: True)
-    assert not path.exists()
-    path.write_bytes(b'{"round": 1}\n\x00\x00\x00\n7\n{"round": 3}\n')
-    cut_lines(path, lambda line: line["round"] <= 2)  # all after round 1 is cut, whatever it is
-    assert path.read_bytes() == b'{"round": 1}\n'
-    path.write_bytes(b'{"round": 1}\nnonsense\n{"round": 2}\n')
-    with pytest.raises(CoterieError, match=r"line 2 of .*metrics\.jsonl is damaged"):
-        cut_lines(path, lambda line: line["round"] <= 2)
+def test_kept_lines_tell_damage_from_a_torn_end():
+    def kept(data):
+        return kept_lines(data, "metrics.jsonl", lambda line: whole()(line["round"]) <= 2)
+
+    assert kept(b"") == []
+    assert kept(b'{"round": 1}\n\x00\x00\x00\n{"round": "a"}\n{"round": 3}\n') == [b'{"round": 1}\n']
+    for damage in (b"nonsense", b'{"round": "a"}', b"[" * 100_000):
+        with pytest.raises(CoterieError, match=r"line 2 of metrics\.jsonl is damaged"):
+            kept(b'{"round": 1}\n' + damage + b'\n{"round": 2}\n')
 
 
 # -- trees of arrays --------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import NamedTuple
 SAME = (
     "metrics.jsonl",
     "scores.npz",
-    "graph",
-    "ledger",
+    "graph.blocks",
+    "ledger.blocks",
     "models",
     "clients.json",
     "config.toml",

@@ -63,7 +63,8 @@ def saved_run(folder, federation, model="mlp", method="fedavg", models=None, sco
             errors = np.abs(output - federation.validation.y[k, :count].reshape(output.shape))
             residuals.append(errors * federation.target_std)
         intervals = interval_record(federation.names, residuals)
-    scores = dict.fromkeys(("validation_score", "test_score", "test_own_score"), [score] * len(federation))
+    measured = ("validation_loss", "validation_score", "test_loss", "test_score", "test_own_score")
+    scores = dict.fromkeys(measured, [score] * len(federation))
     result = Result(
         config=job.config,
         names=federation.names,

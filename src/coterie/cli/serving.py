@@ -108,9 +108,10 @@ def join_trained(
     """
     from coterie.serving.joining import join_trained as join
     from coterie.serving.opening import open as opened
+    from coterie.storage.owned import inside
 
     trained = opened(run, method)
-    folder = out or trained.path / "joined" / name
+    folder = out or inside(trained.path, "joined", name)
     member = join(trained, _read(rows, trained), name=name, out=folder)
     joined: Any = member.joined
     starts = {

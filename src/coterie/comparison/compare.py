@@ -20,8 +20,9 @@ from coterie.comparison.tuning import choose, with_settings
 from coterie.data.clients import Federation
 from coterie.data.tables.intake import describe
 from coterie.errors import CoterieError, Diverged, StorageError
+from coterie.experiment.about import about_clients
 from coterie.experiment.config import Experiment
-from coterie.experiment.folder import RunFolder, about_clients
+from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
 from coterie.storage.toml import difference
 
@@ -82,6 +83,8 @@ def compare(
     folder = None if out is None else ComparisonFolder(out)
     with contextlib.ExitStack() as locks:
         began = folder is not None and folder.exists()
+        if folder is not None and began and not folder.is_ours():
+            raise folder.owned.refuse()
         if folder is not None and began:
             locks.enter_context(folder.lock())  # what is there must not change any more
         plan = Plan.of(asked, folder)

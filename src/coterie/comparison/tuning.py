@@ -20,11 +20,26 @@ from coterie.comparison.config import MethodChoice
 from coterie.errors import CoterieError, Diverged
 from coterie.experiment.folder import REMEDY
 from coterie.storage.durable import durable_write, storage_errors
+from coterie.storage.owned import Unreadable, holds
+from coterie.storage.schema import Mismatch, each, mapping, maybe, number, plain, read_json, table, whole
 from coterie.storage.toml import difference
 
 __all__ = ["FACTORS", "choose", "read_tuning", "tuned_values", "with_settings"]
 
 FACTORS = (0.2, 0.6, 2.0, 6.0, 20.0)  # times the method's default: 0.01, 0.03, 0.1, 0.3, 1 for plain SGD
+
+VALUES = mapping(number())  # of settings, by name
+LOSS = maybe(number(finite=False))
+CANDIDATE = table({"settings": VALUES, "rounds": whole(0), "validation_loss": LOSS}, {"best_round": whole(0)})
+RECORD = table(
+    {
+        "config": table({}, rest=plain),
+        "values": mapping(each(number())),
+        "candidates": each(CANDIDATE),
+        "chosen": VALUES,
+        "seconds": number(0),
+    }
+)
 
 Tuned = dict[str, tuple[float, ...]]
 
@@ -102,15 +117,21 @@ def choose(
     return record
 
 
+def _fits(value: Any) -> Any:
+    """Check a record: what was chosen is what was tuned."""
+    if RECORD(value)["chosen"].keys() != value["values"].keys():
+        raise Mismatch(f"must have {', '.join(value['values']) or 'no keys'}", "chosen")
+    return value
+
+
 def read_tuning(path: Path) -> dict[str, Any] | None:
     """Return a record that was written before, if there is one."""
-    if not path.exists():
+    if not holds(path.parent, path.name):
         return None
     try:
-        record = json.loads(path.read_bytes())
-        return {key: record[key] for key in ("config", "values", "candidates", "chosen", "seconds")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CoterieError(f"{path} cannot be read ({error}); remove it to tune again") from None
+        return read_json(path.parent, path.name, _fits)
+    except Unreadable as error:
+        raise CoterieError(f"{error}; remove it to tune again") from None
 
 
 def _search(

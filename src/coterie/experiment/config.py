@@ -19,7 +19,7 @@ from typing import Any, Literal
 from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
-from coterie.experiment.folder import fingerprint
+from coterie.experiment.about import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
 from coterie.spec import build, nearest, param, spec, to_dict
 

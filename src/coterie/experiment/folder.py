@@ -1,5 +1,6 @@
 """A run is a folder: what is in it, how it is written so that nothing is lost, how it is read back. No JAX here.
 
+    coterie.json      the marker, written first: this is the folder of a run
     config.toml       resolved and complete: `coterie run config.toml` repeats the run
     clients.json      names, sizes and labels of the clients, and a fingerprint of their data
     preparation.json  how rows of a table become inputs, where the data are a table
@@ -7,8 +8,8 @@
     timing.jsonl      one line per evaluation: seconds so far, and how many of them inside the compiled program
     network.npz       the graph, where it was made from the clients' data
     scores.npz        every score of the kept models, and the values per test sample of those that are means
-    graph/            weights over the slots at each evaluation (where the method has any)
-    ledger/           messages and bytes per edge and round
+    graph.blocks      weights over the slots at each evaluation (where the method has any)
+    ledger.blocks     messages and bytes per edge and round
     checkpoints/      the last two
     models/           one safetensors file per client, and `shared.safetensors` where a newcomer gets a shared model
     intervals.json    of a regression: how far predictions may be off (validation rows)
@@ -16,18 +17,15 @@
     lock              locked by the process that runs (the system releases it when that process dies)
 
 Metrics, timing, graph and ledger grow during the run, and are only made durable (`sync`) before a checkpoint that
-covers them; whatever is newer than the newest checkpoint is cut off at resume, torn or not.
+covers them; whatever is newer than the newest checkpoint is cut off at resume, torn or not. Earlier versions had no
+marker, and a file of its own for each record of graph and ledger; both are still read and continued.
 """
 
 import contextlib
-import hashlib
-import io
 import json
 import os
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +34,29 @@ import numpy as np
 from coterie.data.clients import Federation
 from coterie.data.tables.preparation import Preparation
 from coterie.errors import CoterieError
+from coterie.experiment import schemas
+from coterie.experiment.about import about_clients, fingerprint
+from coterie.experiment.tables import read_graphs, read_ledger, read_network, read_scores
 from coterie.peers.ledger import Ledger
-from coterie.storage.durable import cut_lines, durable_write, storage_errors, sync_folder
-from coterie.storage.toml import difference, dump_toml, read_toml
+from coterie.storage.arrays import npz_bytes
+from coterie.storage.blocks import append_to, read_blocks, whole_blocks
+from coterie.storage.durable import durable_write, storage_errors, sync_folder
+from coterie.storage.owned import OwnedFolder, Unreadable, holds, inside, never_waiting, read_file
+from coterie.storage.schema import kept_lines, table, whole
+from coterie.storage.toml import difference, dump_toml
 
-__all__ = ["REMEDY", "RunFolder", "about_clients", "fingerprint", "model_file"]
+__all__ = ["REMEDY", "RunFolder", "model_file"]
 
-FOLDERS = ("graph", "ledger", "checkpoints", "models")
+FOLDERS = ("checkpoints", "models")
+LINES = (schemas.METRICS, schemas.TIMING)
+BLOCKS = ("graph", "ledger")
+EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earlier versions wrote them
 REMEDY = "choose another --out or remove the folder"
+MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
+INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
+FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json")
+FIRST_FILES = ("clients.json", "preparation.json", "config.toml")
+ROUND = table({"round": whole(1)}, rest=lambda value: value)
 
 
 class RunFolder:
@@ -51,19 +64,33 @@ class RunFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self.owned = OwnedFolder(self.path, "run")
         self._unsynced: set[Path] = set()
 
     # -- writing ----------------------------------------------------------------------------------------------
 
     def check(self, config: dict[str, Any], federation: Federation) -> None:
         """Refuse a folder of anything but this experiment or the beginning of a run."""
-        if not self.exists():
-            if self.path.exists() and not self._is_half_made():
-                raise CoterieError(f"{self.path} exists and is not the folder of a run; choose another --out")
-            return
-        self.check_same(config)
-        if self.clients().get("digest") != fingerprint(federation):
-            raise CoterieError(f"the data are not those {self.path} was started with; bring those back, or {REMEDY}")
+        if not self.is_ours():
+            if not self.owned.fresh:
+                raise self.owned.refuse()
+        elif self.exists():
+            self.check_same(config)
+            if self.clients().get("digest") != fingerprint(federation):
+                raise CoterieError(
+                    f"the data are not those {self.path} was started with; bring those back, or {REMEDY}"
+                )
+
+    def is_ours(self) -> bool:
+        """Whether it may be written to: by its marker, or by what earlier versions wrote, which had none."""
+        if self.owned.marked:
+            return True
+        if not self.exists() or not holds(self.path, "clients.json"):
+            return False
+        try:
+            return "format" in schemas.read_config(self.path) and "digest" in schemas.read_clients(self.path)
+        except CoterieError:
+            return False
 
     def check_same(self, config: dict[str, Any]) -> None:
         """Refuse a folder whose run has another config, naming the first key that differs."""
@@ -71,76 +98,63 @@ class RunFolder:
         if changed:
             raise CoterieError(f"{self.path} holds another experiment: {changed}; {REMEDY}")
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep every other process from writing to the folder."""
-        with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            stream = open(self.path / "lock", "a")  # noqa: SIM115 (open beyond this block)
-        with stream:
-            if not _lock_file(stream.fileno()):
-                raise CoterieError(
-                    f"{self.path} is in use by another process; wait until that has ended, or choose another --out"
-                )
-            yield
+        return self.owned.lock()
 
     def create(self, config: dict[str, Any], federation: Federation) -> None:
         """Make the folder of a new run; config.toml comes last and says that it is complete."""
-        with storage_errors(self.path):
-            for name in FOLDERS:
-                (self.path / name).mkdir(exist_ok=True)
-            sync_folder(self.path.absolute().parent)
+        self.owned.mark()
+        for name in FOLDERS:
+            self.owned.make(name)
         if not self.exists():
             about = about_clients(federation) | {"digest": fingerprint(federation)}
-            durable_write(self.path / "clients.json", json.dumps(about).encode())
+            self._replace("clients.json", json.dumps(about).encode())
             if federation.preparation is not None:
                 record = json.dumps(federation.preparation.to_dict(), ensure_ascii=False)
-                durable_write(self.path / "preparation.json", record.encode(errors="replace"))
-            durable_write(self.path / "config.toml", dump_toml(config).encode())
+                self._replace("preparation.json", record.encode(errors="replace"))
+            self._replace("config.toml", dump_toml(config).encode())
 
     def exists(self) -> bool:
-        """Whether this is the folder of a run."""
-        return (self.path / "config.toml").is_file()
-
-    def _is_half_made(self) -> bool:
-        """Whether it only has what a run leaves that was killed while it made its folder."""
-        early = {*FOLDERS, "lock", "clients.json", "clients.json.tmp", "config.toml.tmp"}
-        early |= {"preparation.json", "preparation.json.tmp"}
-        return self.path.is_dir() and all(file.name in early for file in self.path.iterdir())
+        """Whether this looks like the folder of a run."""
+        return holds(self.path, "config.toml")
 
     def network(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph that was made from the clients' data when the run began; write this one if there is none."""
-        path = self.path / "network.npz"
-        if not path.exists():
-            durable_write(path, _npz_bytes(arrays), run=self.path)
-        return _read_arrays(path)
+        if not holds(self.path, "network.npz"):
+            self._replace("network.npz", npz_bytes(arrays))
+        with self._advice():
+            return read_network(self.path, self._count())
 
     def append(self, file: str, line: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl or timing.jsonl."""
-        self._write(self.path / file, json.dumps(line).encode() + b"\n", "ab")
+        self._write(inside(self.path, file), json.dumps(line).encode() + b"\n", "ab")
 
-    def save_arrays(self, folder: str, number: int, arrays: dict[str, np.ndarray]) -> None:
-        """Write the graph or the ledger of the block that ends with round `number`."""
-        self._write(self.path / folder / f"{number:08d}.npz", _npz_bytes(arrays))
+    def save_arrays(self, kind: str, number: int, arrays: dict[str, np.ndarray]) -> None:
+        """Add the graph or the ledger of the block that ends with round `number`."""
+        self._write(inside(self.path, f"{kind}.blocks"), append_to(number, npz_bytes(arrays)), "ab")
 
     def save_model(self, file: str, data: bytes) -> None:
         """Write a model; all are written again at resume as long as the run is not complete."""
-        self._write(self.path / "models" / file, data)
+        self._write(inside(self.path, "models", file), data)
 
     def save_scores(self, arrays: dict[str, np.ndarray]) -> None:
         """Write all scores of the kept models."""
-        self._write(self.path / "scores.npz", _npz_bytes(arrays))
+        self._write(inside(self.path, "scores.npz"), npz_bytes(arrays))
 
     def save_record(self, file: str, record: dict[str, Any]) -> None:
         """Write a JSON file at the end of a run."""
-        self._write(self.path / file, json.dumps(record).encode())
+        self._write(inside(self.path, file), json.dumps(record).encode())
 
     def _write(self, path: Path, data: bytes, mode: str = "wb") -> None:
-        with storage_errors(self.path), open(path, mode, buffering=0) as stream:
+        with storage_errors(self.path), open(path, mode, buffering=0, opener=never_waiting) as stream:
             rest = memoryview(data)
             while rest:  # a disk that fills up takes a part, and fails at the next write
                 rest = rest[stream.write(rest) :]
         self._unsynced.add(path)
+
+    def _replace(self, file: str, data: bytes) -> None:
+        durable_write(inside(self.path, file), data, run=self.path)
 
     def sync(self) -> None:
         """Make what was written survive a power cut, before a checkpoint or the summary says that it is there."""
@@ -152,155 +166,145 @@ class RunFolder:
                 sync_folder(folder)
         self._unsynced.clear()
 
-    def cut(self, number: int) -> None:
-        """Remove everything after round `number`, torn lines too: the run continues from there."""
-        for file in ("metrics.jsonl", "timing.jsonl"):
-            cut_lines(self.path / file, lambda line: line["round"] <= number)
+    def cut(self, number: int, written: Mapping[str, int] | None = None) -> None:
+        """Remove everything after round `number`, torn records too: the run continues from there.
+
+        Args:
+            number: the round of the checkpoint; -1 if there is none.
+            written: how many records of each kind it covers; if there are fewer, nothing is changed.
+        """
+        with self._advice():
+            lines = {file: self._kept(file, number) for file in LINES if holds(self.path, file)}
+            ends = {kind: self._end(kind, number) for kind in BLOCKS}
+            names = {kind: self.owned.names(kind, EARLIER) for kind in BLOCKS}
+            early = {kind: [name for name in names[kind] if int(name[:-4]) <= number] for kind in BLOCKS}
+            found = {schemas.METRICS: len(lines.get(schemas.METRICS, ()))}
+            found |= {kind: ends[kind][0] + len(early[kind]) for kind in BLOCKS}
+            for name, count in (written or {}).items():
+                if found[name] != count:
+                    raise Unreadable(
+                        f"{self.path / name} holds {found[name]} records but the checkpoint of round {number} covers "
+                        f"{count}"
+                    )
+        for file, kept in lines.items():
+            if b"".join(kept) != read_file(self.path, file):
+                self._replace(file, b"".join(kept))
         with storage_errors(self.path):
-            for path in [*(self.path / "graph").iterdir(), *(self.path / "ledger").iterdir()]:
-                if not path.stem.isdigit() or int(path.stem) > number:
-                    path.unlink()
+            for kind in BLOCKS:
+                for name in names[kind][len(early[kind]) :]:
+                    inside(self.path, kind, name).unlink()
+                self._shorten(f"{kind}.blocks", ends[kind][1])
+
+    def _kept(self, file: str, number: int) -> list[bytes]:
+        data = read_file(self.path, file)
+        return kept_lines(data, self.path / file, lambda line: ROUND(line)["round"] <= number)
+
+    def _end(self, kind: str, number: int) -> tuple[int, int]:
+        """Return how many whole records of a file are of rounds up to `number`, and where they end."""
+        file = f"{kind}.blocks"
+        records = whole_blocks(read_file(self.path, file)) if holds(self.path, file) else []
+        ends = [end for at, _, end in records if at <= number]
+        return len(ends), max(ends, default=0)
+
+    def _shorten(self, file: str, size: int) -> None:
+        if not holds(self.path, file) or (self.path / file).stat().st_size == size:
+            return
+        with open(inside(self.path, file), "rb+") as stream:
+            stream.truncate(size)
+            os.fsync(stream.fileno())
+
+    def remove(self) -> None:
+        """Remove the files of a run, and its folder if nothing else is in it; what is not of our names stays."""
+        if not self.is_ours():
+            return
+        self.owned.mark()
+        for folder, pattern in {**INSIDE, **dict.fromkeys(BLOCKS, EARLIER)}.items():
+            self.owned.remove(folder, *self.owned.names(folder, pattern))
+        files = [*FILES, *FIRST_FILES, "report.html"]
+        self.owned.remove("", *files, *(f"{file}.tmp" for file in files))
+        self.owned.remove_folder()
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Mark the run as complete."""
         self.sync()
-        durable_write(self.path / "summary.json", json.dumps(summary, indent=1).encode())
+        self._replace("summary.json", json.dumps(summary, indent=1).encode())
 
     # -- reading ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _advice(self) -> Iterator[None]:
+        """Say what to do about a damaged file; of a folder from somebody else there is no copy."""
+        try:
+            yield
+        except Unreadable as error:
+            advice = "; restore it from a copy" if self.owned.marked else ""
+            raise CoterieError(f"{error}{advice}") from None
 
     @property
     def complete(self) -> bool:
         """Whether the run has ended."""
-        return (self.path / "summary.json").is_file()
+        return holds(self.path, "summary.json")
 
     def config(self) -> dict[str, Any]:
         """Return the config of the run."""
         if not self.exists():
-            half_made = self.path.exists() and self._is_half_made()
-            why = (
-                "the run was stopped before its folder was made, start it again"
-                if half_made
-                else "it has no config.toml"
-            )
+            begun = self.owned.marked or (self.path.is_dir() and self.owned.fresh)
+            why = "the run was stopped before its folder was made, start it again" if begun else "it has no config.toml"
             raise CoterieError(f"{self.path} is not the folder of a run: {why}")
-        return read_toml(self.path / "config.toml")
+        with self._advice():
+            return schemas.read_config(self.path)
 
     def clients(self) -> dict[str, Any]:
         """Return names, sizes and labels of the clients."""
-        return self._json("clients.json")
+        with self._advice():
+            return schemas.read_clients(self.path)
+
+    def _count(self) -> int:
+        return len(self.clients()["names"])
 
     def preparation(self) -> Preparation | None:
         """Return how rows of a table become inputs; None where the data were no table."""
-        if not (self.path / "preparation.json").exists():
-            return None
-        return Preparation.from_dict(self._json("preparation.json"))
+        with self._advice():
+            return schemas.read_preparation(self.path)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a complete run."""
-        return self._json("summary.json")
-
-    def _json(self, file: str) -> dict[str, Any]:
-        try:
-            return json.loads((self.path / file).read_bytes())
-        except (OSError, ValueError) as error:
-            raise CoterieError(f"{self.path / file} cannot be read ({error}); restore it from a copy") from None
+        with self._advice():
+            return schemas.read_summary(self.path)
 
     def lines(self, file: str) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl or timing.jsonl."""
-        path = self.path / file
-        records = []
-        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                raise CoterieError(f"line {number} of {path} is damaged; restore the file from a copy") from None
-        return records
+        with self._advice():
+            return schemas.read_rows(self.path, file, self._count())
+
+    def _records(self, kind: str) -> Iterator[tuple[int, str, bytes]]:
+        """Yield round, place and content of every record of graph or ledger, in the order of rounds."""
+        for name in self.owned.names(kind, EARLIER):
+            yield int(name[:-4]), str(self.path / kind / name), read_file(self.path, kind, name)
+        file = f"{kind}.blocks"
+        if holds(self.path, file):
+            for number, content in read_blocks(read_file(self.path, file), self.path / file):
+                yield number, f"{self.path / file}, round {number}", content
 
     def graphs(self) -> dict[int, dict[str, np.ndarray]]:
         """Return `neighbours`, `present` and `weights` by round."""
-        return {int(file.stem): _read_arrays(file) for file in sorted((self.path / "graph").glob("*.npz"))}
+        with self._advice():
+            return read_graphs(self._records("graph"), self._count())
 
     def scores(self) -> dict[str, np.ndarray] | None:
         """Return all scores of the kept models; None for a run of version 0.1, which has only its metric."""
-        path = self.path / "scores.npz"
-        return _read_arrays(path) if path.exists() else None
+        if not holds(self.path, "scores.npz"):
+            return None
+        with self._advice():
+            return read_scores(self.path, self._count())
 
     def ledger(self) -> Ledger:
         """Return what was sent."""
-        names = tuple(self.clients()["names"])
-        blocks = [_read_arrays(file) for file in sorted((self.path / "ledger").glob("*.npz"))]
-        no_slots = np.zeros((len(names), 0), np.int32)
-        return Ledger(names, blocks[0].pop("neighbours", no_slots) if blocks else no_slots, blocks)
-
-
-def _npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(file.read_bytes())) as arrays:  # given a path, NumPy leaves a damaged file open
-            return dict(arrays)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise CoterieError(f"{file} cannot be read ({error}); restore it from a copy") from None
-
-
-def _lock_file(handle: int) -> bool:
-    """Lock an open file for this process; False if another one has it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such lock: the folder is not protected there
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a network file system without locks
-    return True
+        with self._advice():
+            return read_ledger(self._records("ledger"), tuple(self.clients()["names"]))
 
 
 def model_file(index: int, name: str) -> str:
     """Return the file name of a client's model, safe for any client name."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "client"
     return f"{index:05d}-{slug}.safetensors"
-
-
-def about_clients(federation: Federation) -> dict[str, Any]:
-    """Return names, sizes, labels and groups of the clients, as plain values."""
-    parts = {part: getattr(federation, part) for part in ("train", "validation", "test")}
-    return {
-        "names": list(federation.names),
-        "kind": federation.kind,
-        "classes": federation.classes,
-        "about": federation.about,
-        "groups": None if federation.groups is None else np.asarray(federation.groups).tolist(),
-        "planted": federation.planted,
-        "sizes": {part: np.asarray(split.count).tolist() for part, split in parts.items()},
-        "label_counts": federation.label_counts().tolist() if len(federation) <= 5000 else [],
-        "class_names": list(federation.class_names),
-        "sample_shape": list(federation.sample_shape),
-        "mean": [float(value) for value in federation.mean],
-        "std": [float(value) for value in federation.std],
-        "target_mean": federation.target_mean,
-        "target_std": federation.target_std,
-        "dtype": np.dtype(federation.train.x.dtype).name,
-    }
-
-
-def fingerprint(federation: Federation) -> str:
-    """Return a digest of all clients' names and data, so that a run is not continued with other data."""
-    scale = [float(value) for value in (*federation.mean, *federation.std)]
-    digest = hashlib.sha256(repr((federation.names, federation.kind, federation.classes, scale)).encode())
-    if federation.preparation is not None:
-        unit = (federation.class_names, federation.target_mean, federation.target_std, federation.preparation.features)
-        digest.update(repr(unit).encode())
-    elif federation.target_mean:
-        digest.update(repr(federation.target_mean).encode())
-    for array in (*federation.train, *federation.validation, *federation.test):
-        ordered = np.ascontiguousarray(array)
-        digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
-        digest.update(ordered.data if ordered.size else b"")
-    return digest.hexdigest()[:16]

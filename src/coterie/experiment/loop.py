@@ -225,15 +225,9 @@ class Loop:
 
     def _read_back(self, folder: RunFolder, record: Record) -> None:
         """Read what was written until the checkpoint, and cut off the rest."""
-        folder.cut(self.round)
+        folder.cut(self.round, record.written)
         self.rows, self.graphs, self.ledger = folder.lines("metrics.jsonl"), folder.graphs(), folder.ledger()
         self.totals = self.ledger.totals()
-        for name, count in self._written().items():
-            if count != record.written[name]:
-                raise CoterieError(
-                    f"{folder.path / name} holds {count} records but the checkpoint of round {self.round} covers "
-                    f"{record.written[name]}; restore it from a copy"
-                )
         times = folder.lines("timing.jsonl")
         if times:
             self.spent = {name: times[-1][name] for name in self.spent}

@@ -5,7 +5,6 @@ probability, or a number in the target's unit with an interval. No JAX until a m
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from coterie.data.clients import Federation, Split
 from coterie.data.labels import plain
 from coterie.errors import CoterieError
 from coterie.experiment.intervals import half_width_of
+from coterie.experiment.schemas import read_intervals, read_preparation
 
-__all__ = ["Answers", "read_record", "route", "run_model", "stand_in"]
+__all__ = ["Answers", "route", "run_model", "stand_in"]
 
 ROWS = 1024  # rows at a time, so that memory does not grow with the table
 LEVEL = 0.9  # of intervals, unless asked otherwise
@@ -57,14 +57,8 @@ class Answers:
     @classmethod
     def read(cls, folder: Path, about: Mapping[str, Any], config: Mapping[str, Any]) -> "Answers":
         """Make it from the files of a run."""
-        preparation = None
-        if (folder / "preparation.json").is_file():
-            from coterie.data.tables.preparation import Preparation
-
-            preparation = Preparation.from_dict(read_record(folder / "preparation.json"))
-        intervals = folder / "intervals.json"
-        record = read_record(intervals) if intervals.is_file() else None
-        return cls(about, preparation, record, _client_column(config, preparation))
+        preparation = read_preparation(folder)
+        return cls(about, preparation, read_intervals(folder), _client_column(config, preparation))
 
     @property
     def class_names(self) -> list[str]:
@@ -235,14 +229,6 @@ def stand_in(about: Mapping[str, Any], path: Any) -> Federation:
         mean=tuple(about.get("mean", (0.0,))),
         std=tuple(about.get("std", (1.0,))),
     )
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise CoterieError(f"{path} cannot be read ({error}); restore it from a copy") from None
 
 
 def _client_column(config: Mapping[str, Any], preparation: Any) -> str | None:

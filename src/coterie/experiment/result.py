@@ -20,6 +20,7 @@ from coterie.peers.ledger import Ledger
 from coterie.spec import nearest
 from coterie.storage.commands import command
 from coterie.storage.durable import durable_write, storage_errors
+from coterie.storage.owned import inside
 
 __all__ = ["SHARED_MODEL", "Result", "worst"]
 
@@ -227,10 +228,9 @@ class Result:
             from coterie.experiment.rebuilding import task_of_run
 
             self.task = task_of_run(self.config, self.folder)
-        models = self.folder / "models"
         if len(self.names) <= MODEL_FILES:
-            return read_model(models / model_file(i, self.names[i]), self.task)
-        return read_model(models / ALL_MODELS, self.task, i, len(self.names))
+            return read_model(inside(self.folder, "models", model_file(i, self.names[i])), self.task)
+        return read_model(inside(self.folder, "models", ALL_MODELS), self.task, i, len(self.names))
 
     def weights(self, round: int | None = None) -> np.ndarray:
         """Return the cooperation weights as a matrix: row i is how client i weighs the others, and itself."""
@@ -276,11 +276,15 @@ class Result:
         config = folder.config()
         if not folder.complete:
             raise CoterieError(f"{path} is not complete; continue it with `{command('resume', path)}`")
-        summary = folder.summary()
+        summary, rows = folder.summary(), folder.lines("metrics.jsonl")
+        if summary["round"] not in [row["round"] for row in rows]:
+            raise CoterieError(
+                f"{folder.path / 'metrics.jsonl'} lacks round {summary['round']}, which summary.json names"
+            )
         return cls(
             config=config,
             names=tuple(folder.clients()["names"]),
-            rows=folder.lines("metrics.jsonl"),
+            rows=rows,
             ledger=folder.ledger(),
             graphs=folder.graphs(),
             seconds=summary["seconds"],

@@ -89,7 +89,10 @@ def execute(
     folder = RunFolder(out)
     folder.check(job.config, job.federation)
     if not folder.complete:
+        existed = folder.exists()
         with folder.lock():
+            if folder.exists() != existed:  # another process has made it in the meantime
+                folder.check(job.config, job.federation)
             folder.create(job.config, job.federation)
             if not folder.complete:  # the process that had the lock before may have completed it
                 if job.measured_graph is not None:  # a run continues with the graph it began with, on any machine

@@ -5,6 +5,7 @@ coterie 0.1 have the same arrays, but one text for each entry of the record and 
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,21 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.storage import checkpoint
+from coterie.storage.schema import checked, maybe, number, parse_json, plain, read_toml_text, table, text, whole, word
 
 __all__ = ["FORMAT", "Record", "Saved", "Snapshot", "load", "save"]
 
 FORMAT = 1
 RECORD = "record"  # its name among the texts of the file
+WRITTEN = ("metrics.jsonl", "ledger", "graph")
+FIELDS = {
+    "format": word(FORMAT),
+    "best_round": whole(0),
+    "waited": whole(0),
+    "best_score": maybe(number()),
+    "written": table(dict.fromkeys(WRITTEN, whole(0))),
+    "config": text,
+}
 
 
 class Snapshot(NamedTuple):
@@ -52,17 +63,23 @@ class Saved(NamedTuple):
 
     def graph(self) -> Graph:
         """Return the graph that was in use."""
-        return Graph(*(self.arrays[f"['graph']['{name}']"] for name in ("neighbours", "present")))
+        found = [self.arrays.get(f"['graph']['{name}']") for name in ("neighbours", "present")]
+        neighbours, present = found
+        if neighbours is None or present is None or neighbours.ndim != 2 or neighbours.shape != present.shape:
+            raise CoterieError(f"the checkpoint of round {self.round} has no graph that fits this run")
+        if neighbours.size and not 0 <= neighbours.min() <= neighbours.max() < len(neighbours):
+            raise CoterieError(f"the checkpoint of round {self.round} has a graph with clients that do not exist")
+        return Graph(neighbours, present)
 
     def snapshot(self, like: Snapshot) -> Snapshot:
         """Put the arrays into the structure of `like`, whose leaves give the shapes and dtypes expected."""
         return Snapshot(**checkpoint.unpack(self.arrays, like._asdict()))
 
 
-def save(folder: Path, number: int, snapshot: Snapshot, record: Record) -> None:
-    """Write the checkpoint of round `number` into the folder of a run."""
+def save(folder: Path, step: int, snapshot: Snapshot, record: Record) -> None:
+    """Write the checkpoint of round `step` into the folder of a run."""
     text = json.dumps({"format": FORMAT, **record._asdict()})
-    checkpoint.save(folder, number, checkpoint.pack(snapshot._asdict()), {RECORD: text})
+    checkpoint.save(folder, step, checkpoint.pack(snapshot._asdict()), {RECORD: text})
 
 
 def load(folder: Path) -> Saved | None:
@@ -70,22 +87,34 @@ def load(folder: Path) -> Saved | None:
     loaded = checkpoint.load(folder)
     if loaded is None:
         return None
-    number, arrays, meta, notes = loaded
-    return Saved(number, _record(meta, folder), arrays, notes)
+    step, arrays, meta, notes = loaded
+    return Saved(step, _record(meta, folder, step), arrays, notes)
 
 
-def _record(meta: dict[str, str], folder: Path) -> Record:
-    if RECORD not in meta:  # written by coterie 0.1
-        written = {name: int(meta[name]) for name in ("metrics.jsonl", "ledger", "graph")}
-        score = float(meta["best_score"])
-        return Record(
-            best_round=int(meta["best_round"]),
-            waited=int(meta["waited"]),
-            best_score=score if np.isfinite(score) else None,
-            written=written,
-            config=meta["config"],
-        )
-    entries = json.loads(meta[RECORD])
-    if entries.pop("format") > FORMAT or not entries.keys() <= set(Record._fields):
+def _record(meta: dict[str, str], folder: Path, step: int) -> Record:
+    file = f"{folder / 'checkpoints'}, step-{step:08d}"
+    entries = _earlier_record(meta, file) if RECORD not in meta else parse_json(meta[RECORD], file)
+    if isinstance(entries, dict) and (entries.get("format") == FORMAT + 1 or not entries.keys() <= FIELDS.keys()):
         raise CoterieError(f"the checkpoints of {folder} are of a newer format; resume with a newer version of coterie")
-    return Record(**entries)
+    checked(table(FIELDS), entries, file)
+    read_toml_text(entries["config"], f"{file}: config", table({}, rest=plain))
+    return Record(**{name: entries[name] for name in Record._fields})
+
+
+def _earlier_record(meta: dict[str, str], file: str) -> dict[str, Any]:
+    """Return the entries of a checkpoint that coterie 0.1 wrote: each is a text of its own."""
+    for name in (*Record._fields, *WRITTEN):
+        if name not in meta and name != "written":
+            raise CoterieError(f'{file}: "{name}" is missing')
+    try:
+        score = float(meta["best_score"])
+        return {
+            "format": FORMAT,
+            "best_round": int(meta["best_round"]),
+            "waited": int(meta["waited"]),
+            "best_score": score if math.isfinite(score) else None,
+            "written": {name: int(meta[name]) for name in WRITTEN},
+            "config": meta["config"],
+        }
+    except ValueError as error:
+        raise CoterieError(f"{file} cannot be read ({str(error)[:80]})") from None

@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from coterie.errors import CoterieError
 from coterie.spec import nearest
+from coterie.storage.arrays import read_tensors
 
 __all__ = ["encode", "load", "names", "select"]
 
@@ -65,7 +66,7 @@ def encode(tree: Any, metadata: Mapping[str, str] | None = None) -> bytes:
 
 def load(path: str | Path, like: Tree) -> Tree:
     """Return `like` with its arrays read from a safetensors file: ours, or a PyTorch `state_dict` with these names."""
-    stored = _read(path)
+    stored = read_tensors(Path(path).parent, Path(path).name)
     expected = names(like)
     known = [name for name, _ in expected]
     for name in stored:
@@ -82,13 +83,6 @@ def load(path: str | Path, like: Tree) -> Tree:
             raise CoterieError(f"{path} holds {name!r} as {stored[name].dtype}; the model needs {leaf.dtype}")
     leaves = [jnp.asarray(stored[name], leaf.dtype) if _is_array(leaf) else leaf for name, leaf in _leaves(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _read(path: str | Path) -> dict[str, np.ndarray]:
-    try:
-        return safetensors.numpy.load_file(str(path))
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CoterieError(f"{path} cannot be read as a saved model ({error})") from error
 
 
 def _leaves(tree: Any) -> list[tuple[str, Any]]:

@@ -1,6 +1,5 @@
 """The answer in numbers, for the top of the report: what is gained, with whom, and at what price."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +9,8 @@ import numpy as np
 from coterie.codecs.frame import HEADER
 from coterie.experiment.folder import model_file
 from coterie.pages.words import bytes_text, count_text, gain_text, listed, times_text
+from coterie.storage.arrays import read_tensors
+from coterie.storage.owned import holds
 
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
@@ -188,10 +189,8 @@ def _model_bytes(result: "Result") -> int | None:
         import jax
 
         return sum(leaf.nbytes for leaf in jax.tree.leaves(result.variables.params)) // len(result.names)
-    place = None if result.folder is None else result.folder / "models" / model_file(0, result.names[0])
-    if place is None or not place.is_file():
+    file = model_file(0, result.names[0])
+    if result.folder is None or not holds(result.folder, "models", file):
         return None
-    with open(place, "rb") as stream:  # safetensors: the length of a JSON text, and that text
-        described = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    tensors = [about for name, about in described.items() if not name.startswith(("__metadata__", "statistics."))]
-    return sum(end - begin for begin, end in (about["data_offsets"] for about in tensors))
+    tensors = read_tensors(result.folder, "models", file)
+    return sum(array.nbytes for name, array in tensors.items() if not name.startswith("statistics."))

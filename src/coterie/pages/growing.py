@@ -1,6 +1,5 @@
 """The page that grows while a comparison trains: what has happened so far, as `live.js` draws it."""
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from coterie.comparison.folder import ComparisonFolder
+from coterie.experiment.folder import RunFolder
 from coterie.learning.score import score_of
 from coterie.pages import plotly_javascript
 from coterie.pages.content import band, plain
 from coterie.pages.html import asset, document, figure, h, join
 from coterie.pages.weights import evenly
 from coterie.pages.words import count_text
+from coterie.storage.owned import holds
 
 __all__ = ["Growing"]
 
@@ -101,8 +102,8 @@ class Growing:
         plan = folder.read()["compare"]
         self.methods = {label: self.methods.get(label, "cooperates") for label in plan["methods"]}
         self.runs = max(plan["seeds"], plan["splits"]) * len(self.methods)
-        about = next((run for at in self._running if (run := folder.run(*at) / "clients.json").is_file()), None)
-        self.clients = None if about is None else json.loads(about.read_bytes())
+        begun = (folder.run(*at) for at in self._running)
+        self.clients = next((RunFolder(run).clients() for run in begun if holds(run, "clients.json")), None)
 
     def page(self) -> str:
         """Return the page: the look and the curves of the report."""

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import CoterieError
-from coterie.serving.opening import FORMAT, MODEL_FILE, RECORD_FILE, TrainedRun, open
+from coterie.serving.opening import FORMAT, MODEL_FILE, RECORD_FILE, TrainedRun, open, read_model_record
 from coterie.storage.durable import durable_write, storage_errors
+from coterie.storage.owned import OwnedFolder, inside
 
 __all__ = ["export", "write_model"]
 
@@ -36,7 +37,7 @@ def export(run: TrainedRun | str | Path, client: str, out: str | Path | None = N
         The folder, and why there is no predict.py and model.onnx (empty where there are).
     """
     run = run if isinstance(run, TrainedRun) else open(run)
-    folder = Path(out) if out is not None else run.path / "exports" / _slug(client)
+    folder = Path(out) if out is not None else inside(run.path, "exports", _slug(client))
     write_model(run, client, folder)
     try:
         _write_portable(run, client, folder)
@@ -51,7 +52,7 @@ def write_model(run: TrainedRun, client: str, out: str | Path) -> TrainedRun:
     from coterie.models.naming import encode
 
     folder = Path(out)
-    if folder.exists() and any(folder.iterdir()) and not (folder / RECORD_FILE).is_file():
+    if not _may_write(folder):
         raise CoterieError(f"{folder} exists and is not the folder of a model; choose another --out")
     variables = run.model(client).variables
     with storage_errors(folder):
@@ -86,11 +87,21 @@ def _write_portable(run: TrainedRun, client: str, folder: Path) -> None:
 
     variables = run.model(client).variables
     layers, weights = members_of(run.task, variables, run.config["model"]["name"])
-    record = json.loads((folder / RECORD_FILE).read_bytes())
+    record = read_model_record(folder)
     _write_json(folder / RECORD_FILE, {**record, "layers": layers, "layer_weights": weights})
     parameters = {name: np.asarray(array) for name, array in by_name(variables).items()}
     durable_write(folder / "model.onnx", onnx_bytes(layers, weights, parameters, run.about))
     durable_write(folder / "predict.py", Path(numpy_model.__file__).read_bytes())
+
+
+def _may_write(folder: Path) -> bool:
+    """Whether a folder is new, empty, or has the model of a client already."""
+    if OwnedFolder(folder, "model").fresh:
+        return True
+    try:
+        return bool(read_model_record(folder))
+    except CoterieError:
+        return False
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:

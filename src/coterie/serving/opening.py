@@ -4,6 +4,7 @@ Three kinds of folder are opened: that of a run, that of a comparison (one of it
 model, which `coterie export` and `coterie join-trained` write.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,18 +15,31 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder, model_file
 from coterie.experiment.personal_model import PersonalModel, read_model
-from coterie.experiment.prediction import Answers, read_record, route
+from coterie.experiment.prediction import Answers, route
 from coterie.experiment.result import ALL_MODELS, MODEL_FILES, SHARED_MODEL
+from coterie.experiment.schemas import clients_schema, read_comparison
 from coterie.learning.score import score_named, verdict_score
 from coterie.spec import nearest
 from coterie.storage.commands import command
-from coterie.storage.toml import read_toml
+from coterie.storage.owned import OwnedFolder, holds, inside
+from coterie.storage.schema import maybe, plain, read_json, table, text, whole
 
-__all__ = ["MODEL_FILE", "RECORD_FILE", "TrainedRun", "open"]
+__all__ = ["MODEL_FILE", "RECORD_FILE", "TrainedRun", "open", "read_model_record"]
 
 RECORD_FILE = "model.json"  # of the folder of a single client's model
 MODEL_FILE = "model.safetensors"
 FORMAT = 1
+SEED_FOLDER = re.compile(r"seed-\d{1,20}")
+NAMED = table({"name": text}, rest=plain)
+RECORD = table(
+    {
+        "format": whole(FORMAT, FORMAT),
+        "about": lambda value: clients_schema(value, full=False),
+        "config": table({"model": NAMED, "method": NAMED}, rest=plain),
+    },
+    {"client_column": maybe(text)},
+    rest=plain,
+)
 
 
 class TrainedRun:
@@ -118,9 +132,9 @@ def open(path: str | Path, method: str | None = None, *, seed: int | None = None
         model: the model the run was trained with, if it is a module or a function of your own.
     """
     folder = Path(path)
-    if (folder / RECORD_FILE).is_file():
+    if holds(folder, RECORD_FILE):
         return _single(folder, model)
-    if (folder / "comparison.toml").is_file():
+    if holds(folder, "comparison.toml"):
         folder = _run_of_comparison(folder, method, seed)
     elif method is not None or seed is not None:
         raise CoterieError(f"method and seed choose a run of a comparison, and {path} is none; leave them out")
@@ -132,45 +146,50 @@ def open(path: str | Path, method: str | None = None, *, seed: int | None = None
     names = about["names"]
 
     def load(place: int, task: Any) -> Any:
-        models = folder / "models"
         if place < 0:
-            return read_model(models / SHARED_MODEL, task) if (models / SHARED_MODEL).is_file() else None
+            shared = inside(folder, "models", SHARED_MODEL)
+            return read_model(shared, task) if holds(folder, "models", SHARED_MODEL) else None
         if len(names) > MODEL_FILES:
-            return read_model(models / ALL_MODELS, task, place, len(names))
-        return read_model(models / model_file(place, names[place]), task)
+            return read_model(inside(folder, "models", ALL_MODELS), task, place, len(names))
+        return read_model(inside(folder, "models", model_file(place, names[place])), task)
 
     return TrainedRun(folder, config, about, load, Answers.read(folder, about, config), model)
 
 
 def _single(folder: Path, model: Any) -> TrainedRun:
     """Open the folder of one client's model."""
-    record = read_record(folder / RECORD_FILE)
-    if record.get("format") != FORMAT:
-        raise CoterieError(f"{folder / RECORD_FILE} is of another format; open it with a newer version of coterie")
+    record = read_model_record(folder)
     answers = Answers.read(folder, record["about"], record["config"])
     answers.client = record.get("client_column") or answers.client
 
     def load(place: int, task: Any) -> Any:
-        return None if place < 0 else read_model(folder / MODEL_FILE, task)
+        return None if place < 0 else read_model(inside(folder, MODEL_FILE), task)
 
     return TrainedRun(folder, record["config"], record["about"], load, answers, model, record.get("joined"))
 
 
+def read_model_record(folder: Path) -> dict[str, Any]:
+    """Read model.json of the folder of one client's model."""
+    return read_json(folder, RECORD_FILE, RECORD)
+
+
 def _run_of_comparison(folder: Path, method: str | None, seed: int | None) -> Path:
     """Return the folder of one run of a comparison."""
-    tables = read_toml(folder / "comparison.toml")
+    tables = read_comparison(folder)
     labels = list(tables["compare"]["methods"])
     if method is not None and method not in labels:
         guess = nearest(method, labels) or f"; it has {', '.join(labels)}"
         raise CoterieError(f"{folder} has no method {method!r}{guess}")
     first = tables["run"]["seed"]
     if method is None:
-        scores = {label: _test_score(sorted((folder / label).glob("seed-*"))) for label in labels}
+        owned = OwnedFolder(folder, "comparison")
+        runs = {label: [inside(folder, label, name) for name in owned.names(label, SEED_FOLDER)] for label in labels}
+        scores = {label: _test_score(paths) for label, paths in runs.items()}
         usable = {label: score for label, score in scores.items() if score is not None}
         if not usable:
             raise CoterieError(f"no method of {folder} is complete; `{command('resume', folder)}` continues it")
         method = max(usable, key=lambda label: usable[label])
-    return folder / method / f"seed-{first if seed is None else seed}"
+    return inside(folder, method, f"seed-{first if seed is None else seed}")
 
 
 def _test_score(paths: list[Path]) -> float | None:
@@ -185,10 +204,11 @@ def _test_score(paths: list[Path]) -> float | None:
     for run in runs:
         about, summary = run.clients(), run.summary()
         scores, name = run.scores(), summary["metric"]
-        if scores is None:  # a run of version 0.1
-            means.append(score_named(name).sign * summary["mean"])
-            continue
-        if run.config()["run"].get("metric") is None:
+        if run.config()["run"].get("metric") is None and scores is not None:
             name = verdict_score(about["kind"], about["label_counts"])
-        means.append(score_named(name).sign * float(np.nanmean(scores[f"test.{name}"])))
+        if scores is None or f"test.{name}" not in scores:  # a run of version 0.1 has its mean only
+            name, mean = summary["metric"], summary.get("mean", np.nan)
+        else:
+            mean = float(np.nanmean(scores[f"test.{name}"]))
+        means.append(score_named(name).sign * mean)
     return float(np.mean(means))

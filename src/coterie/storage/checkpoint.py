@@ -7,6 +7,7 @@ whole one at every moment. JAX is imported only where a tree of its arrays is ta
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ import safetensors.numpy
 
 from coterie.errors import CoterieError
 from coterie.storage.durable import durable_write, storage_errors, sync_folder
+from coterie.storage.owned import Unreadable, inside, read_file
+from coterie.storage.schema import Mismatch, mapping, table, text
 
 __all__ = ["load", "pack", "save", "unpack"]
 
 KEPT = 2  # checkpoints: if the newest is damaged, there is one before it
-NAME = re.compile(r"step-(\d+)\.safetensors")
+NAME = re.compile(r"step-(\d{8,15})\.safetensors")
+LEFT = re.compile(NAME.pattern + r"\.tmp")  # by a process that was killed
+OWN = {"coterie.sha256": text, "coterie.step": text}  # texts that every checkpoint has
 DIGEST = re.compile(rb'"coterie\.sha256":"([0-9a-f]{64})"')
 DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
@@ -43,7 +48,7 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str,
             raise CoterieError(
                 f"{name} has dtype {array.dtype}, which a checkpoint cannot hold; use a number or a boolean"
             )
-    place = folder / "checkpoints"
+    place = inside(folder, "checkpoints")
     if not place.is_dir():
         with storage_errors(folder):
             place.mkdir(parents=True, exist_ok=True)
@@ -53,20 +58,21 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str,
     # Later steps, if any, were damaged: the run went back to an earlier one.
     before = sorted(number for number in _steps(place) if number < step)
     stale = {file for number, file in _steps(place).items() if number != step and number not in before[1 - KEPT :]}
+    stale |= {file for file in place.iterdir() if LEFT.fullmatch(file.name)}
     with storage_errors(folder):
-        for file in [*stale, *place.glob("step-*.tmp")]:
+        for file in sorted(stale):
             file.unlink()
     return path
 
 
 def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list[str]] | None:
     """Return step, arrays, meta and notes of the newest whole checkpoint; a note says which one was skipped and why."""
-    files, bad = _steps(folder / "checkpoints"), {}
+    files, bad = _steps(inside(folder, "checkpoints")), {}
     for step in sorted(files, reverse=True):
         try:
-            arrays, meta = _decode(step, files[step].read_bytes())
-        except OSError as error:
-            bad[f"step-{step:08d}"] = error.strerror or str(error)
+            arrays, meta = _decode(step, read_file(folder, "checkpoints", files[step].name))
+        except Unreadable as error:
+            bad[f"step-{step:08d}"] = str(error)
         except ValueError as error:
             bad[f"step-{step:08d}"] = str(error)
         else:
@@ -75,15 +81,19 @@ def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list
     if not bad:
         return None
     reasons = ", ".join(f"{name}: {why}" for name, why in bad.items())
-    raise CoterieError(
-        f"every checkpoint in {folder / 'checkpoints'} is corrupt ({reasons}); restore one from a copy, or start again "
-        "in another folder"
+    raise Unreadable(
+        f"every checkpoint in {folder / 'checkpoints'} is corrupt ({reasons}); start again in another folder"
     )
 
 
 def _steps(folder: Path) -> dict[int, Path]:
     """Find the checkpoints in a folder by step."""
-    names = ((NAME.fullmatch(file.name), file) for file in folder.glob("step-*"))
+    try:
+        names = [(NAME.fullmatch(name), folder / name) for name in os.listdir(folder)]
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CoterieError(f"{folder} cannot be read ({error.strerror or error})") from None
     return {int(name[1]): file for name, file in names if name}
 
 
@@ -113,14 +123,29 @@ def _decode(step: int, data: bytes) -> tuple[dict[str, np.ndarray], dict[str, st
     digest.update(memoryview(data)[place.end(1) :])
     if digest.hexdigest().encode() != place[1]:
         raise ValueError("digest differs")
-    meta = json.loads(data[8:body])["__metadata__"]
-    del meta["coterie.sha256"]
-    if meta.pop("coterie.step") != str(step):
+    meta = _metadata(data[8:body])
+    if meta["coterie.step"] != str(step):
         raise ValueError("the file was renamed")
+    try:
+        entries = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from None
     arrays = {}
-    for name, entry in safetensors.deserialize(data):
+    for name, entry in entries:
         arrays[name] = np.frombuffer(entry["data"], _dtype(entry["dtype"])).reshape(entry["shape"])
-    return arrays, meta
+    return arrays, {key: value for key, value in meta.items() if key not in OWN}
+
+
+def _metadata(header: bytes) -> dict[str, str]:
+    """Return the texts in the header of a file."""
+    try:
+        return table({"__metadata__": table(OWN, rest=text)}, rest=mapping(lambda entry: entry))(json.loads(header))[
+            "__metadata__"
+        ]
+    except RecursionError:
+        raise ValueError("the header is nested too deeply") from None
+    except Mismatch as wrong:
+        raise ValueError(wrong.sentence("its header:")) from None
 
 
 def _dtype(code: str) -> np.dtype:
@@ -128,6 +153,8 @@ def _dtype(code: str) -> np.dtype:
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
+    if code not in DTYPES:
+        raise ValueError(f"numbers of type {code} are not known")
     return np.dtype(DTYPES[code])
 
 

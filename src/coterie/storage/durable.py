@@ -2,16 +2,15 @@
 
 import contextlib
 import errno
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError, StorageError
 from coterie.storage.commands import command
 
-__all__ = ["cut_lines", "durable_write", "storage_errors", "sync_folder"]
+__all__ = ["durable_write", "storage_errors", "sync_folder"]
 
 FULL = {
     errno.ENOSPC: "the disk is full",
@@ -45,8 +44,10 @@ def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
     """
     temporary = path.with_name(path.name + ".tmp")
     with storage_errors(run or path.parent):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)  # what a kill left, or a link that somebody else put there
         try:
-            with open(temporary, "wb") as stream:
+            with open(temporary, "xb") as stream:
                 for part in parts:
                     stream.write(part)
                 stream.flush()
@@ -70,34 +71,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def cut_lines(path: Path, keep: Callable[[dict], bool]) -> None:
-    """Remove the torn last line of a .jsonl file and every line that `keep` refuses; do nothing if there is no file.
-
-    A line that is not JSON was being written when the process died, if no kept line follows: it is removed, too. Before
-    a kept line it is damage, and an error.
-    """
-    if not path.exists():
-        return
-    kept, broken = [], 0
-    data = path.read_bytes()
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        try:
-            wanted = keep(_json_object(line))
-        except ValueError:
-            broken = broken or number
-            continue
-        if wanted and broken:
-            raise CoterieError(f"line {broken} of {path} is damaged; restore the file from a copy")
-        if wanted:
-            kept.append(line + b"\n")
-    if b"".join(kept) != data:
-        durable_write(path, *kept)
-
-
-def _json_object(line: bytes) -> dict:
-    value = json.loads(line)
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    return value

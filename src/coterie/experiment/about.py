@@ -1,0 +1,48 @@
+"""What a run writes down about its clients: names, sizes and labels, and a fingerprint of their data. No JAX here."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from coterie.data.clients import Federation
+
+__all__ = ["about_clients", "fingerprint"]
+
+
+def about_clients(federation: Federation) -> dict[str, Any]:
+    """Return names, sizes, labels and groups of the clients, as plain values."""
+    parts = {part: getattr(federation, part) for part in ("train", "validation", "test")}
+    return {
+        "names": list(federation.names),
+        "kind": federation.kind,
+        "classes": federation.classes,
+        "about": federation.about,
+        "groups": None if federation.groups is None else np.asarray(federation.groups).tolist(),
+        "planted": federation.planted,
+        "sizes": {part: np.asarray(split.count).tolist() for part, split in parts.items()},
+        "label_counts": federation.label_counts().tolist() if len(federation) <= 5000 else [],
+        "class_names": list(federation.class_names),
+        "sample_shape": list(federation.sample_shape),
+        "mean": [float(value) for value in federation.mean],
+        "std": [float(value) for value in federation.std],
+        "target_mean": federation.target_mean,
+        "target_std": federation.target_std,
+        "dtype": np.dtype(federation.train.x.dtype).name,
+    }
+
+
+def fingerprint(federation: Federation) -> str:
+    """Return a digest of all clients' names and data, so that a run is not continued with other data."""
+    scale = [float(value) for value in (*federation.mean, *federation.std)]
+    digest = hashlib.sha256(repr((federation.names, federation.kind, federation.classes, scale)).encode())
+    if federation.preparation is not None:
+        unit = (federation.class_names, federation.target_mean, federation.target_std, federation.preparation.features)
+        digest.update(repr(unit).encode())
+    elif federation.target_mean:
+        digest.update(repr(federation.target_mean).encode())
+    for array in (*federation.train, *federation.validation, *federation.test):
+        ordered = np.ascontiguousarray(array)
+        digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
+        digest.update(ordered.data if ordered.size else b"")
+    return digest.hexdigest()[:16]
