@@ -1,12 +1,11 @@
 """Paired differences of two methods on the same test rows, from the results of their runs; the score they are in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from coterie.comparison.verdict import Paired, Setting
-from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.learning.score import SCORES, Score, score_named, verdict_score, verdict_words
 
@@ -63,7 +62,7 @@ def paired(ours: Sequence[Result], theirs: Sequence[Result], score: Score, clien
         difference[np.abs(difference) < TIE] = 0
         gains.append(difference)
         rows = _row_differences(mine, other, score, first, second)
-        spreads.append(_bound(first, second, score, clients) if rows is None else _variance(rows))
+        spreads.append(_bound(first, second, score, clients) if rows is None else _variance(*rows))
     known = [spread for spread in spreads if spread is not None]
     return Paired(np.stack(gains), np.stack(known) if len(known) == len(gains) else None)
 
@@ -73,7 +72,7 @@ def setting_of(runs: Sequence[Result], score: Score, clients: Mapping[str, Any])
     count = len(clients["names"])
     sizes = clients.get("sizes", {})
     usual = np.asarray(sizes.get("test", np.ones(count)), np.float64)
-    rows = [usual if (each := _each(run, score)) is None else np.isfinite(each).sum(1) for run in runs]
+    rows = [usual if (each := _each(run, score)) is None else _per_client(np.isfinite, *each) for run in runs]
     train = np.asarray(sizes.get("train", np.full(count, np.inf)), np.float64)
     drawn = [split_of(run) for run in runs]
     splits = [drawn.index(split) for split in drawn]
@@ -97,36 +96,45 @@ def _seed(run: Result) -> Any:
     return run.config["run"]["seed"]
 
 
-def _each(run: Result, score: Score) -> np.ndarray | None:
-    """Return the score of every test row `[K, n]`, NaN after a client's last one; None where nobody wrote it down."""
-    if score.each is None:
+Rows = tuple[np.ndarray, np.ndarray]  # the values of all test rows `[N]`, client after client, and how many each has
+
+
+def _each(run: Result, score: Score) -> Rows | None:
+    """Return the score of every test row; None where nobody wrote it down (a run of version 0.1)."""
+    scored = None if score.each is None else run.all_scores()
+    if scored is None or score.name not in scored.values:
         return None
-    try:
-        return np.asarray(run.each(score.name), np.float64)
-    except CoterieError:
-        return None  # a run of version 0.1
+    return np.asarray(scored.values[score.name], np.float64), np.asarray(scored.counts)
 
 
-def _row_differences(
-    mine: Result, other: Result, score: Score, first: np.ndarray, second: np.ndarray
-) -> np.ndarray | None:
-    """Return what each test row adds to the paired difference `[K, n]`.
+def _per_client(what: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the sum over each client's rows `[K]` of a function of the values."""
+    return np.bincount(np.repeat(np.arange(len(counts)), counts), what(rows), minlength=len(counts))
+
+
+def _row_differences(mine: Result, other: Result, score: Score, first: np.ndarray, second: np.ndarray) -> Rows | None:
+    """Return what each test row adds to the paired difference.
 
     A root mean square is not a mean: its row adds the linear part, error^2 / (2 root).
     """
     ours, theirs = _each(mine, score), _each(other, score)
-    if ours is None or theirs is None or ours.shape != theirs.shape:
+    if ours is None or theirs is None or not np.array_equal(ours[1], theirs[1]):
         return None
+    (one, counts), (two, _) = ours, theirs
     if score.name == SCORES["rmse"].name:
-        ours, theirs = (each / np.maximum(2 * root, TIE)[:, None] for each, root in ((ours, first), (theirs, second)))
-    return ours - theirs
+        one, two = (each / np.repeat(np.maximum(2 * root, TIE), counts) for each, root in ((one, first), (two, second)))
+    return one - two, counts
 
 
-def _variance(rows: np.ndarray) -> np.ndarray:
+def _variance(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return the variance over each client's rows `[K]`."""
-    count = np.maximum(np.isfinite(rows).sum(1), 1)
-    mean = np.nansum(rows, 1) / count
-    return np.nansum((rows - mean[:, None]) ** 2, 1) / count
+    known = np.maximum(_per_client(np.isfinite, rows, counts), 1)
+    mean = _per_client(_finite, rows, counts) / known
+    return _per_client(lambda values: _finite(values - np.repeat(mean, counts)) ** 2, rows, counts) / known
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, 0)
 
 
 def _bound(first: np.ndarray, second: np.ndarray, score: Score, clients: Mapping[str, Any]) -> np.ndarray | None:

@@ -71,7 +71,5 @@ def same_programs(one: Federation, other: Federation) -> bool:
 
 
 def _constants(federation: Federation) -> tuple[Any, ...]:
-    train = federation.train
-    equal_sizes = bool((train.count == train.x.shape[1]).all())
     scale = (tuple(federation.mean), tuple(federation.std))
-    return federation.kind, federation.classes, federation.sample_shape, equal_sizes, scale
+    return federation.kind, federation.classes, federation.sample_shape, federation.equal_sizes, scale

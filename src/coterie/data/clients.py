@@ -1,7 +1,6 @@
 """The federation's data: stacked arrays with counts, split into train, validation and test for each client.
 
-Shapes: K clients, n = the largest client's number of samples. A client's samples are the first `count` rows of its
-slice; the rows after them are padding, which no loss or metric may use.
+Shapes: K clients, n = the largest client's number of samples. `data/buckets.py` says how samples lie in these arrays.
 """
 
 import dataclasses
@@ -10,27 +9,22 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from coterie.data.buckets import Part, Split, divided
 from coterie.errors import CoterieError
 
 __all__ = ["Clients", "Federation", "Kind", "Redraw", "Split", "stack"]
 
 Kind = Literal["classification", "regression", "next-character"]
-
-
-class Split(NamedTuple):
-    """One part of every client's data: `x [K, n, ...]`, `y [K, n, ...]`, `count [K]`."""
-
-    x: Any
-    y: Any
-    count: Any
+PARTS = ("train", "validation", "test")
 
 
 class Clients(NamedTuple):
     """The input of a compiled program: the data of the clients on this machine, their labels and known groups."""
 
-    train: Split
-    validation: Split
-    test: Split
+    # A `Split` of each; `Buckets` of splits where clients' sizes differ widely (but one client's is always a `Split`).
+    train: Any
+    validation: Any
+    test: Any
     labels: Any  # [C, classes] true where the client has the label in its training data; [C, 0] for regression
     groups: Any  # [C, G] true for the client's known group; G = 1 and true for everyone where none are known
     unit: Any = None  # [C] scores are of targets times this: the deviation of standardised targets; None where it is 1
@@ -70,7 +64,7 @@ class Federation:
 
     Attributes:
         names: one name per client, unique.
-        train, validation, test: the clients' data (`Split`, NumPy arrays).
+        train, validation, test: the clients' data (`Split`, NumPy arrays; `Buckets` where sizes differ widely).
         kind: what is predicted.
         classes: number of classes, or of characters; for regression the number of outputs.
         groups: the known or planted group of each client `[K]`, numbered 0, 1, ... without gaps, or None.
@@ -88,9 +82,9 @@ class Federation:
     """
 
     names: tuple[str, ...]
-    train: Split
-    validation: Split
-    test: Split
+    train: Part
+    validation: Part
+    test: Part
     kind: Kind
     classes: int
     groups: np.ndarray | None = None
@@ -115,10 +109,26 @@ class Federation:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one input."""
-        return tuple(self.train.x.shape[2:])
+        return tuple(self.train.stacks[0][0].x.shape[2:])
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of one target; empty for a label or a single number."""
+        return tuple(self.train.stacks[0][0].y.shape[2:])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the inputs."""
+        return np.dtype(self.train.stacks[0][0].x.dtype)
+
+    @property
+    def equal_sizes(self) -> bool:
+        """Whether all clients have equally many training samples, and no padding."""
+        (train, _), *more = self.train.stacks
+        return not more and bool((train.count == train.x.shape[1]).all())
 
     def __repr__(self) -> str:
-        sizes = {part: int(np.sum(getattr(self, part).count)) for part in ("train", "validation", "test")}
+        sizes = {part: int(np.sum(getattr(self, part).count)) for part in PARTS}
         rows = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
         some = ", ".join(map(_printable, self.names[:4])) + (", ..." if len(self) > 4 else "")
         what = f"{self.kind}" + (f" of {self.classes} classes" if self.kind == "classification" else "")
@@ -134,9 +144,7 @@ class Federation:
         from html import escape
 
         head, *more = (escape(line) for line in repr(self).splitlines())
-        rows = zip(
-            self.names, *(np.asarray(getattr(self, p).count) for p in ("train", "validation", "test")), strict=True
-        )
+        rows = zip(self.names, *(np.asarray(getattr(self, p).count) for p in PARTS), strict=True)
         shown = "".join(
             f"<tr><td>{escape(name)}</td>{''.join(f'<td>{int(size):,}</td>' for size in sizes)}</tr>"
             for name, *sizes in list(rows)[:10]
@@ -149,8 +157,7 @@ class Federation:
         """Count the training labels: `[K, classes]` (for regression and text, `[K, 0]`)."""
         if self.kind != "classification":
             return np.zeros((len(self), 0), np.int64)
-        rows = [np.bincount(y[:n], minlength=self.classes) for y, n in zip(self.train.y, self.train.count, strict=True)]
-        return np.stack(rows)
+        return np.stack([np.bincount(self.train.rows(i)[1], minlength=self.classes) for i in range(len(self))])
 
     def arrays(self) -> Clients:
         """Return the input of the compiled program, as NumPy arrays."""
@@ -167,14 +174,17 @@ class Federation:
     def select(self, clients: Sequence[int] | np.ndarray) -> "Federation":
         """Return a federation of some of the clients, in the given order."""
         rows = np.asarray(clients)
-        splits: dict[str, Any] = {
-            part: Split(*(np.asarray(a)[rows] for a in getattr(self, part))) for part in ("train", "validation", "test")
-        }
+        splits: dict[str, Any] = {part: getattr(self, part).select(rows) for part in PARTS}
         # A part may lack a group, but keeps the number of all groups, so that arrays of all parts have the same shape.
         known = None if self.groups is None else np.asarray(self.groups)[rows]
         count = 0 if known is None else self.membership().shape[1]
         names = tuple(self.names[i] for i in rows)
         return dataclasses.replace(self, names=names, groups=known, group_count=count, redraw=None, **splits)
+
+    def in_buckets(self, places: Sequence[np.ndarray]) -> "Federation":
+        """Return the same federation with its samples in other buckets: `places` are the clients of each."""
+        parts: dict[str, Any] = {part: divided(getattr(self, part), places) for part in PARTS}
+        return dataclasses.replace(self, **parts)
 
 
 def _printable(name: str) -> str:
@@ -204,38 +214,42 @@ def _check(federation: Federation) -> None:
     if len(set(names)) != len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise CoterieError(f"two clients are called {repeated!r}; names must be unique")
-    for part in ("train", "validation", "test"):
-        split: Split = getattr(federation, part)
-        if len(split.count) != len(names) or len(split.x) != len(names) or len(split.y) != len(names):
+    for part in PARTS:
+        split: Part = getattr(federation, part)
+        if len(split.count) != len(names):
             raise CoterieError(f"{part} holds {len(split.count)} clients but there are {len(names)} names")
         if part != "validation":
             empty = np.flatnonzero(np.asarray(split.count) == 0)
             if empty.size:
                 raise CoterieError(f"client {names[empty[0]]!r} has no {part} sample; give it one or leave it out")
-        if split.x.shape[2:] != federation.train.x.shape[2:]:
+        for stack, places in split.stacks:
+            _check_stack(federation, part, stack, [names[i] for i in places])
+
+
+def _check_stack(federation: Federation, part: str, split: Split, names: Sequence[str]) -> None:
+    """Refuse unusable values in one stack, with the client's name."""
+    if len(split.x) != len(names) or len(split.y) != len(names):
+        raise CoterieError(f"{part} holds {len(split.x)} clients but there are {len(names)} names")
+    if split.x.shape[2:] != federation.sample_shape:
+        raise CoterieError(f"{part} inputs have shape {split.x.shape[2:]}, training inputs {federation.sample_shape}")
+    real = np.arange(split.y.shape[1])[None, :] < np.asarray(split.count)[:, None]
+    for what, values in (("inputs", split.x), ("targets", split.y)):
+        if not np.issubdtype(values.dtype, np.floating):
+            continue
+        bad = ~np.isfinite(values).reshape(*real.shape, -1).all(-1) & real
+        if bad.any():
+            client = int(np.flatnonzero(bad.any(1))[0])
             raise CoterieError(
-                f"{part} inputs have shape {split.x.shape[2:]}, training inputs {federation.sample_shape}"
+                f"{part} {what} of client {names[client]!r} contain NaN or infinity; remove or fill them"
             )
-        real = np.arange(split.y.shape[1])[None, :] < np.asarray(split.count)[:, None]
-        for what, values in (("inputs", split.x), ("targets", split.y)):
-            if not np.issubdtype(values.dtype, np.floating):
-                continue
-            bad = ~np.isfinite(values).reshape(*real.shape, -1).all(-1) & real
-            if bad.any():
-                client = int(np.flatnonzero(bad.any(1))[0])
-                raise CoterieError(
-                    f"{part} {what} of client {names[client]!r} contain NaN or infinity; remove or fill them"
-                )
-        if federation.kind != "regression":
-            if not np.issubdtype(split.y.dtype, np.integer):
-                raise CoterieError(f"{part} labels must be integers, not {split.y.dtype}")
-            wrong = ((split.y < 0) | (split.y >= federation.classes)).reshape(*real.shape, -1).any(-1) & real
-            if wrong.any():
-                client = int(np.flatnonzero(wrong.any(1))[0])
-                last = federation.classes - 1
-                raise CoterieError(
-                    f"{part} labels of client {names[client]!r} are out of range; they must be 0..{last}"
-                )
+    if federation.kind != "regression":
+        if not np.issubdtype(split.y.dtype, np.integer):
+            raise CoterieError(f"{part} labels must be integers, not {split.y.dtype}")
+        wrong = ((split.y < 0) | (split.y >= federation.classes)).reshape(*real.shape, -1).any(-1) & real
+        if wrong.any():
+            client = int(np.flatnonzero(wrong.any(1))[0])
+            last = federation.classes - 1
+            raise CoterieError(f"{part} labels of client {names[client]!r} are out of range; they must be 0..{last}")
 
 
 def _check_groups(federation: Federation) -> None:

@@ -70,8 +70,7 @@ class Covtype:
     wilderness area (4 columns of 0 and 1) and the soil type (40). Seven classes; with `binary`, lodgepole pine (class
     2 of the file, 49 % of the rows) against the rest. Owners are the soil types ("soil-29"), the areas ("Rawah") or
     both ("Rawah/soil-29"); the known group of a soil is its climatic zone. The owner's columns stay among the inputs.
-    Soils have from 3 to 115,247 cells, and every client takes the memory of the largest: use `rows`, or the partition's
-    `samples`.
+    Soils have from 3 to 115,247 cells; `rows`, or the partition's `samples`, makes a smaller set.
 
     Read from `covtype.data.gz` (or `covtype.data`) as published, which is downloaded, or from `covtype.npz.xz`: arrays
     `numeric_delta [10, N]` (differences from one row to the next), `wilderness`, `soil` (both from 0) and `label`.

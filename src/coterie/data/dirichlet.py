@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from coterie.data.clients import Federation, Split
+from coterie.data.clients import Federation
 from coterie.data.samples import Samples
 from coterie.data.split import Splits, client_count, deal, generator, share_out
 from coterie.errors import CoterieError
@@ -58,7 +58,7 @@ class Dirichlet(Shares):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         used = self.used(samples, rng)
         counts = self.draw(samples.labels("dirichlet")[used], samples.classes, count, rng)
         how = f"{count} clients with Dirichlet({self.alpha:g}) label shares"
@@ -94,7 +94,7 @@ class InputClusters(Dirichlet):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         if self.clusters > count:
             raise CoterieError(f"clusters must be at most {count}, the number of clients, not {self.clusters}")
         used = self.used(samples, rng)
@@ -106,17 +106,17 @@ class InputClusters(Dirichlet):
         how = f"{count} clients with Dirichlet({self.alpha:g}) label shares in {self.clusters} input clusters"
         plain = self.deal_labels(samples, used, counts, rng, how)
 
-        def normalised(split: Split) -> Split:
-            unit = np.float32(255) if split.x.dtype == np.uint8 else np.float32(1)
-            shape = (-1,) + (1,) * (split.x.ndim - 1)
-            a, b = shift.astype(np.float32).reshape(shape), scale.astype(np.float32).reshape(shape)
-            return split._replace(x=((split.x.astype(np.float32) / unit - a) / b))
+        def normalised(x: np.ndarray, clients: np.ndarray) -> np.ndarray:
+            unit = np.float32(255) if x.dtype == np.uint8 else np.float32(1)
+            shape = (-1,) + (1,) * (x.ndim - 1)
+            a, b = (value[clients].astype(np.float32).reshape(shape) for value in (shift, scale))
+            return (x.astype(np.float32) / unit - a) / b
 
         return dataclasses.replace(
             plain,
-            train=normalised(plain.train),
-            validation=normalised(plain.validation),
-            test=normalised(plain.test),
+            train=plain.train.with_inputs(normalised),
+            validation=plain.validation.with_inputs(normalised),
+            test=plain.test.with_inputs(normalised),
             groups=group,
             planted=True,
             mean=(0.0,),
@@ -138,7 +138,7 @@ class Pachinko(Shares):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         samples.labels("pachinko")
         if samples.coarse is None:
             raise CoterieError("partition pachinko needs coarse labels, as CIFAR-100 has; use dirichlet for these data")
@@ -176,7 +176,7 @@ class Dominant(Splits):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         labels, available = np.unique(samples.labels("dominant"), return_counts=True)
         if len(labels) < 2:
             raise CoterieError("partition dominant needs at least two classes in the data")

@@ -25,7 +25,7 @@ class Iid(Splits):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         rows = np.array_split(rng.permutation(len(samples)), count)
         tests = None
         if self.official(samples) and samples.test is not None:
@@ -48,7 +48,7 @@ class Classes(Splits):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         labels = np.unique(samples.labels("classes"))
         if self.classes > len(labels):
             raise CoterieError(f"classes must be at most {len(labels)}, the classes in these data, not {self.classes}")
@@ -69,7 +69,7 @@ class Groups(Splits):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         labels = np.unique(samples.labels("groups"))
         for limit, what in ((len(labels), "the classes in these data"), (count, "the number of clients")):
             if self.groups > limit:
@@ -98,7 +98,7 @@ class Quantity(Splits):
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:
         """Divide the pool."""
-        count, rng = client_count(clients), generator(seed)
+        count, rng = client_count(clients, len(samples)), generator(seed)
         rest = len(samples) - count * self.at_least
         if rest < 0:
             raise CoterieError(

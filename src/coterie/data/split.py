@@ -7,11 +7,12 @@ not lie between two training passages.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from coterie.data.clients import Federation, Split
+from coterie.data.buckets import Part, gathered, group_by_size, padded_bytes, refuse_too_large
+from coterie.data.clients import PARTS, Federation
 from coterie.data.labels import centred
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
@@ -22,12 +23,14 @@ __all__ = ["Splits", "client_count", "deal", "generator", "share_out"]
 DEFAULT_CLIENTS = 20
 
 
-def client_count(clients: int | None) -> int:
-    """Return the number of clients: 20 if None."""
+def client_count(clients: int | None, samples: int | None = None) -> int:
+    """Return the number of clients: 20 if None. More than there are `samples` to divide are refused at once."""
     if clients is None:
         return DEFAULT_CLIENTS
     if isinstance(clients, bool) or not isinstance(clients, int | np.integer) or clients < 1:
         raise CoterieError(f"clients must be an integer of at least 1, not {clients!r}")
+    if samples is not None and clients > samples:
+        raise CoterieError(f"clients is {clients:,} but there are {samples:,} samples to divide; use fewer clients")
     return int(clients)
 
 
@@ -106,11 +109,10 @@ class Splits:
         if tests is not None and pool.test is not None:
             shift = fields.get("target_mean", 0.0) if pool.table is None else 0.0
             test_pool = (pool.test[0], pool.test[1] - shift if shift else pool.test[1])
+        stacks: dict[str, Any] = _in_stacks([(x, y), (x, y), test_pool], (train, validation, test), names)
         return Federation(
             names=names,
-            train=_gathered(x, y, train),
-            validation=_gathered(x, y, validation),
-            test=_gathered(*test_pool, test),
+            **stacks,
             kind=pool.kind,
             classes=pool.classes,
             groups=groups,
@@ -180,17 +182,17 @@ class Splits:
         return rows[~taken], rows[taken]
 
 
-def _gathered(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Split:
-    """Gather each client's rows into padded arrays; one client at a time, so that images are in memory only once."""
-    count = np.array([len(part) for part in parts], np.int32)
+def _in_stacks(pools: Sequence[tuple[np.ndarray, np.ndarray]], rows: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Gather each client's samples: `rows` has for each pool (of train, validation, test) every client's positions."""
+    counts = np.array([[len(part) for part in parts] for parts in rows], np.int32)  # [3, K]
+    row_bytes = [sum(a.dtype.itemsize * int(np.prod(a.shape[1:], dtype=np.int64)) for a in pool) for pool in pools]
+    places = group_by_size(counts, row_bytes)
+    refuse_too_large(names, counts, padded_bytes(counts, row_bytes, places))
 
-    def padded(values: np.ndarray) -> np.ndarray:
-        out = np.zeros((len(parts), max(1, int(count.max())), *values.shape[1:]), values.dtype)
-        for row, part in zip(out, parts, strict=True):
-            row[: len(part)] = values[part]
-        return out
+    def part(pool: tuple[np.ndarray, np.ndarray], parts: Sequence[np.ndarray], count: np.ndarray) -> Part:
+        return gathered(lambda i: (pool[0][parts[i]], pool[1][parts[i]]), count, places)
 
-    return Split(padded(x), padded(y), count)
+    return dict(zip(PARTS, map(part, pools, rows, counts), strict=True))
 
 
 def _part(size: int, share: float) -> int:

@@ -28,7 +28,7 @@ def about_clients(federation: Federation) -> dict[str, Any]:
         "std": [float(value) for value in federation.std],
         "target_mean": federation.target_mean,
         "target_std": federation.target_std,
-        "dtype": np.dtype(federation.train.x.dtype).name,
+        "dtype": federation.dtype.name,
     }
 
 
@@ -41,7 +41,7 @@ def fingerprint(federation: Federation) -> str:
         digest.update(repr(unit).encode())
     elif federation.target_mean:
         digest.update(repr(federation.target_mean).encode())
-    for array in (*federation.train, *federation.validation, *federation.test):
+    for array in (*federation.train.arrays, *federation.validation.arrays, *federation.test.arrays):
         ordered = np.ascontiguousarray(array)
         digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
         digest.update(ordered.data if ordered.size else b"")

@@ -15,11 +15,13 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from coterie.codecs.base import Codec
+from coterie.data.buckets import Buckets
 from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
-from coterie.experiment.plan import plan_for
+from coterie.experiment.plan import plan_for, refuse_too_large
 from coterie.graphs.graph import Graph
+from coterie.learning.buckets import is_buckets
 from coterie.learning.evaluate import evaluate
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method
@@ -71,7 +73,9 @@ class Engine:
         self.task, self.device = task, device
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
-        self.clients: Clients = self.place(federation.arrays())
+        clients = federation.arrays()
+        refuse_too_large(clients, device)
+        self.clients: Clients = self.place(clients)
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
@@ -92,10 +96,20 @@ class Engine:
     def place(self, x: Any) -> Any:
         """Copy to the device; arrays whose first axis is the clients are shared out if they divide evenly."""
         mesh = self.plan.mesh
-        if mesh is None or self.size % mesh.size:
+        if mesh is None:
             return self.put(x)
         split, whole = NamedSharding(mesh, PartitionSpec("clients")), NamedSharding(mesh, PartitionSpec())
-        return jax.device_put(x, jax.tree.map(lambda a: split if np.shape(a)[:1] == (self.size,) else whole, x))
+
+        def sharding(value: Any, size: int) -> Any:
+            if is_buckets(value):
+                parts = tuple(of_all(part, len(where)) for part, where in value.stacks)
+                return Buckets(parts, *jax.tree.map(lambda _: whole, tuple(value)[1:]))
+            return split if np.shape(value)[:1] == (size,) and size % mesh.size == 0 else whole
+
+        def of_all(x: Any, size: int) -> Any:
+            return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=is_buckets)
+
+        return jax.device_put(x, of_all(x, self.size))
 
     def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
         """Run a program, compiled once for a name and the structure of its arguments; compilation is timed apart."""

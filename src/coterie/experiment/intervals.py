@@ -67,18 +67,22 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
     import jax.numpy as jnp
     from jax import lax
 
+    from coterie.learning.buckets import bucket_by_bucket, real_rows
+
     engine, task = training.engine, training.task
 
     def one(inputs: tuple) -> jax.Array:
-        model, x, y = inputs
+        model, (x, y, _) = inputs
         output = task.apply(model, x)[0]
         return jnp.abs(output - y.reshape(output.shape))
 
-    def program(method: Any, models: Any, split: Any) -> jax.Array:
-        return lax.map(one, (models, split.x, split.y))
+    def program(method: Any, models: Any, split: Any) -> Any:
+        return bucket_by_bucket(lambda *stacked: lax.map(one, stacked), models, split)
 
     method = None if task is engine.task else training.method
     errors = engine.call(program, "residuals", method, engine.put(models), engine.put(engine.clients.validation))
-    scaled = np.asarray(errors, np.float64) * federation.target_std
-    rows = zip(scaled.reshape(*scaled.shape[:2], -1), federation.validation.count, strict=True)
-    return interval_record(federation.names, [row[:count] for row, count in rows])
+    scaled = [
+        np.asarray(row, np.float64).reshape(len(row), -1) * federation.target_std
+        for row in real_rows(jax.device_get(errors), federation.validation.count)
+    ]
+    return interval_record(federation.names, scaled)

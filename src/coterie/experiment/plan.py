@@ -4,13 +4,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from coterie.data.clients import Federation
+from coterie.data.clients import Clients, Federation
+from coterie.errors import CoterieError
 from coterie.experiment.device import Device
 from coterie.learning.evaluate import BATCH
 from coterie.learning.task import Task
 from coterie.peers.local import Plan
+from coterie.storage.memory import bytes_text, free_memory
 
-__all__ = ["plan_for"]
+__all__ = ["plan_for", "refuse_too_large"]
 
 SMALL = 10_000  # parameters up to which a CPU runs dense models faster batched than client by client
 
@@ -39,10 +41,22 @@ def memory_budget(device: Device) -> int:
     return int((device.devices[0].memory_stats() or {}).get("bytes_limit", 32 << 30)) // 4
 
 
+def refuse_too_large(clients: Clients, device: Device) -> None:
+    """Refuse data that do not fit into the memory of the device, before they are copied to it."""
+    needed = sum(np.asarray(array).nbytes for array in jax.tree.leaves(clients))
+    stats = {} if device.platform == "cpu" else device.devices[0].memory_stats() or {}
+    free = free_memory() if device.platform == "cpu" else stats.get("bytes_limit")
+    if free is not None and needed > free - stats.get("bytes_in_use", 0):
+        raise CoterieError(
+            f"the data need {bytes_text(needed)} of memory on {device.platform} and {bytes_text(free)} are free; lower "
+            "partition.samples and partition.test_samples (per client) or partition.clients"
+        )
+
+
 def working_bytes(task: Task, federation: Federation) -> int:
     """Estimate what one client needs while it trains or is evaluated: every intermediate value of one batch, and
     several copies of the model (gradient, update, momentum)."""
-    x = jax.ShapeDtypeStruct((BATCH, *federation.sample_shape), federation.train.x.dtype)
+    x = jax.ShapeDtypeStruct((BATCH, *federation.sample_shape), federation.dtype)
     model = jax.eval_shape(task.init, jax.random.key(0))
     traced = jax.make_jaxpr(lambda model, x: task.apply(model, x)[0])(model, x)
     values = [variable.aval for equation in traced.eqns for variable in equation.outvars]

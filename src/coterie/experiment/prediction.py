@@ -50,7 +50,7 @@ class Answers:
             "sample_shape": list(federation.sample_shape),
             "target_mean": federation.target_mean,
             "target_std": federation.target_std,
-            "dtype": str(federation.train.x.dtype),
+            "dtype": str(federation.dtype),
         }
         return cls(about, federation.preparation, intervals, _client_column(config, federation.preparation))
 

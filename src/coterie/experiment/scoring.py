@@ -12,10 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.data.clients import Clients, Federation, Split
+from coterie.data.buckets import Part, Split
+from coterie.data.clients import Clients, Federation
 from coterie.experiment.engine import Training
 from coterie.experiment.scores import Scores
 from coterie.graphs.graph import Graph
+from coterie.learning.buckets import real_rows
 from coterie.learning.evaluate import BATCH
 from coterie.learning.score import Score, scores_of
 from coterie.learning.task import Task, Variables
@@ -43,15 +45,15 @@ def score_models(training: Training, models: Variables, federation: Federation) 
 
     method = None if task is engine.task else training.method  # a method with a model of its own has its own program
     found = jax.device_get(engine.call(program, "scores", method, engine.place(models), engine.clients))
-    scores = {part: _scores(task.kind, federation, part, *found[part]) for part in ("validation", "test")}
-    each, _ = found["test"]
-    real = np.arange(federation.test.y.shape[1]) < np.asarray(federation.test.count)[:, None]
-    values = {
-        score.name: each[score.name][real] * np.asarray(federation.target_std**score.power, each[score.name].dtype)
-        for score in scores_of(task.kind)
-        if score.each is not None
-    }
-    return Scores(scores["test"], scores["validation"], np.asarray(federation.test.count), values)
+    rows = {part: real_rows(found[part], np.asarray(getattr(federation, part).count)) for part in found}
+    scores = {part: _scores(task.kind, federation, part, rows[part]) for part in ("validation", "test")}
+
+    def values(score: Score) -> np.ndarray:
+        each = np.concatenate([each[score.name] for each, _ in rows["test"]])
+        return each * np.asarray(federation.target_std**score.power, each.dtype)
+
+    by_name = {score.name: values(score) for score in scores_of(task.kind) if score.each is not None}
+    return Scores(scores["test"], scores["validation"], np.asarray(federation.test.count), by_name)
 
 
 def _outputs(task: Task, variables: Variables, data: Split) -> tuple[dict[str, jax.Array], jax.Array | None]:
@@ -70,19 +72,17 @@ def _outputs(task: Task, variables: Variables, data: Split) -> tuple[dict[str, j
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], stacked)
 
 
-def _scores(kind: str, federation: Federation, part: str, each: dict[str, np.ndarray], outputs: Any) -> dict[str, Any]:
+def _scores(kind: str, federation: Federation, part: str, rows: list[Any]) -> dict[str, Any]:
     """Return every score of every client `[K]` on one part of its data."""
-    split: Split = getattr(federation, part)
-    counts = np.asarray(split.count)
+    split: Part = getattr(federation, part)
 
     def value(score: Score, client: int) -> float:
-        count = counts[client]
+        each, outputs = rows[client]
         if score.each is not None:
-            return score.mean(each[score.name][client, :count])
-        return score.measure(outputs[client, :count].astype(np.float64), np.asarray(split.y[client, :count]))
+            return score.mean(each[score.name])
+        return score.measure(outputs.astype(np.float64), np.asarray(split.rows(client)[1]))
 
-    clients = range(len(counts))
     return {
-        score.name: score.in_unit(np.array([value(score, i) for i in clients]), federation.target_std)
+        score.name: score.in_unit(np.array([value(score, i) for i in range(len(rows))]), federation.target_std)
         for score in scores_of(kind)
     }

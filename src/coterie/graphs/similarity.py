@@ -210,7 +210,7 @@ class Similarity:
 
 
 def _outputs(federation: Federation) -> int:
-    return int(np.prod(federation.train.y.shape[2:], dtype=int))
+    return int(np.prod(federation.target_shape, dtype=int))
 
 
 def local_models(federation: Federation, task: Any, seed: int, lr: float, batch_size: int, epochs: int) -> np.ndarray:
@@ -222,22 +222,23 @@ def local_models(federation: Federation, task: Any, seed: int, lr: float, batch_
     import jax
     import jax.numpy as jnp
 
+    from coterie.learning.buckets import bucket_by_bucket
     from coterie.learning.local_sgd import LocalSGD
 
     sgd = LocalSGD(lr=lr, batch_size=batch_size, epochs=epochs)
     init_key, train_key = jax.random.split(jax.random.key(seed))
     start = task.init(init_key)
 
-    def train(client: tuple) -> Any:
-        number, data = client
+    def train(number: jax.Array, data: Any) -> Any:
         trained = sgd.train(task, start, data, jax.random.fold_in(train_key, number)).variables.params
         return jax.tree.map(lambda a, b: a - b, task.shared(trained), task.shared(start.params))
 
     # One client after another on a CPU, all at once on an accelerator: the faster of the two there.
     one_by_one = jax.default_backend() == "cpu"
-    run = jax.jit(lambda clients: jax.lax.map(train, clients) if one_by_one else jax.vmap(train)(clients))
-    data = jax.tree.map(jnp.asarray, federation.arrays().train)
-    displacement: Sequence[np.ndarray] = jax.device_get(jax.tree.leaves(run((jnp.arange(len(federation)), data))))
+    each = (lambda *stacked: jax.lax.map(lambda one: train(*one), stacked)) if one_by_one else jax.vmap(train)
+    run = jax.jit(lambda *stacked: bucket_by_bucket(each, *stacked))
+    data = jax.tree.map(jnp.asarray, federation.train)
+    displacement: Sequence[np.ndarray] = jax.device_get(jax.tree.leaves(run(jnp.arange(len(federation)), data)))
     if not displacement:
         raise CoterieError("graph.space = 'model': every part of the model is personal, so that nothing may leave")
     return np.concatenate([leaf.reshape(len(federation), -1) for leaf in displacement], 1).astype(np.float32)

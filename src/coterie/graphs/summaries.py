@@ -38,12 +38,12 @@ class ClientSamples(NamedTuple):
 
 def training_samples(federation: Federation, targets: bool = True) -> Iterator[ClientSamples]:
     """Yield the training samples of each client."""
-    train = federation.train
     depth = len(federation.sample_shape)
     shape = (-1,) + (1,) * (depth - 1) if depth > 1 else (-1,)
     mean, std = (np.asarray(value, np.float32).reshape(shape) for value in (federation.mean, federation.std))
-    for x, y, count in zip(train.x, train.y, train.count, strict=True):
-        x, y = np.asarray(x[:count]), np.asarray(y[:count])
+    for client in range(len(federation)):
+        x, y = (np.asarray(values) for values in federation.train.rows(client))
+        count = len(x)
         if federation.kind == "next-character":  # the inputs are the text, so they contain the targets
             yield ClientSamples(_shares(x.reshape(count, -1), federation.classes), None)
             continue

@@ -110,7 +110,7 @@ class Task:
             shape, outputs = federation.sample_shape, federation.classes
             build = lambda key: model.build(shape, outputs, key)  # noqa: E731
         options = {"mean": federation.mean, "std": federation.std} | options
-        options["equal_sizes"] = bool((federation.train.count == federation.train.x.shape[1]).all())
+        options["equal_sizes"] = federation.equal_sizes
         task = cls(build, federation.kind, **options)
         task._check_shapes(federation)
         task.outputs, task.sample_shape = federation.classes, federation.sample_shape
@@ -161,7 +161,7 @@ class Task:
 
     def _check_shapes(self, federation: Federation) -> None:
         """Trace the model on one sample, to refuse a model that does not fit before anything is compiled."""
-        x = jnp.asarray(np.zeros((1, *federation.sample_shape), federation.train.x.dtype))  # of a type JAX has
+        x = jnp.asarray(np.zeros((1, *federation.sample_shape), federation.dtype))  # of a type JAX has
         expected: tuple[int, ...] = (1, federation.classes)
         if self.kind == "next-character":
             expected = (1, federation.sample_shape[0], federation.classes)

@@ -39,7 +39,7 @@ class _Regression(Solved):
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse data that are not a table, and more than two classes, before anything runs."""
         name = type(self).__name__
-        if len(federation.sample_shape) != 1 or not np.issubdtype(federation.train.x.dtype, np.floating):
+        if len(federation.sample_shape) != 1 or not np.issubdtype(federation.dtype, np.floating):
             raise CoterieError(f"method: {name} needs a table of numbers; leave it out for images and text")
         if federation.kind == "regression" and federation.classes != 1:
             raise CoterieError(f"method: {name} predicts one number, but these data have {federation.classes} targets")
@@ -56,8 +56,9 @@ class _Regression(Solved):
     def fit(self, task: Task, clients: Clients) -> Fitted:
         """Fit to all clients' training samples."""
         count = np.asarray(clients.train.count)
-        real = np.arange(clients.train.x.shape[1]) < count[:, None]
-        x, y = np.asarray(clients.train.x, np.float64)[real], np.asarray(clients.train.y)[real].reshape(-1)
+        rows = [clients.train.rows(i) for i in range(len(count))]
+        x, y = (np.concatenate([pair[which] for pair in rows]) for which in (0, 1))
+        x, y = x.astype(np.float64), y.reshape(-1)
         kept = independent_columns(x)
         if not len(kept):
             raise CoterieError(f"method: {type(self).__name__} needs an input that is not the same in all samples")

@@ -11,7 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie.data.clients import Clients, Split
+from coterie.data.buckets import Part, Split
+from coterie.data.clients import Clients
+from coterie.learning.buckets import bucket_by_bucket
 from coterie.learning.evaluate import client_metrics
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
@@ -45,7 +47,8 @@ class Pooled(LocalSGD, Method):
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Collect everyone's samples in one place."""
-        (train, validation), _ = peers.share((_zero_padding(clients.train), _zero_padding(clients.validation)))
+        samples = [bucket_by_bucket(_zero_padding, part) for part in (clients.train, clients.validation)]
+        (train, validation), _ = peers.share(tuple(samples))
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         best = start_best(variables, jnp.zeros(peers.ids.shape[0], task.dtype))
@@ -74,10 +77,14 @@ def _zero_padding(split: Split) -> Split:
     return Split(x, y, split.count)
 
 
-def _union(split: Split) -> Split:
-    """Concatenate the clients' samples, padding last: `x [1, K n, ...]`."""
-    clients, n = split.x.shape[:2]
-    real = (jnp.arange(n) < split.count[:, None]).reshape(-1)
-    order = jnp.argsort(~real, stable=True)
-    x, y = (a.reshape(clients * n, *a.shape[2:])[order][None] for a in (split.x, split.y))
-    return Split(x, y, split.count.sum()[None])
+def _union(split: Part) -> Split:
+    """Concatenate the clients' samples in the order of their ids, padding last: `x [1, N, ...]`."""
+    owners, flat = [], []
+    for stack, ids in split.stacks:
+        clients, n = stack.x.shape[:2]
+        real = jnp.arange(n) < stack.count[:, None]
+        owners.append(jnp.where(real, jnp.asarray(ids)[:, None], jnp.iinfo(jnp.int32).max).reshape(-1))
+        flat.append([a.reshape(clients * n, *a.shape[2:]) for a in (stack.x, stack.y)])
+    order = jnp.argsort(jnp.concatenate(owners), stable=True)
+    x, y = (jnp.concatenate(arrays)[order][None] for arrays in zip(*flat, strict=True))
+    return Split(x, y, sum(stack.count.sum() for stack, _ in split.stacks)[None])

@@ -119,7 +119,7 @@ class SPDB(InTurns, SPD):
 
         for i, name in enumerate(federation.names):
             train, validation = (
-                Split(*(jnp.asarray(a[i]) for a in part)) for part in (federation.train, federation.validation)
+                jax.tree.map(jnp.asarray, part.client(i)) for part in (federation.train, federation.validation)
             )
             if singular(train, validation):
                 raise CoterieError(

@@ -9,12 +9,16 @@ the state. A verb inside a loop or a branch is counted too, if that is `peers.lo
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from coterie.codecs.frame import HEADER
+from coterie.data.buckets import Buckets
+from coterie.errors import CoterieError
+from coterie.learning.buckets import bucket, buckets_of, is_buckets, put_together
 from coterie.numerics.tree import column, times
 from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
@@ -205,10 +209,33 @@ class Peers(Messages):
         With `certain` (who keeps whom in a new stage) a carrier repeats messages until they arrive.
         """
         everyone = jnp.ones(self.ids.shape[0], bool)
+        if (layout := buckets_of(x)) is not None:
+            return self._share_buckets(x, layout), everyone
         self._charge("up", everyone, message_bytes(x))
         self._charge("down", everyone, share_bytes(x, self.clients))
         values, arrived, _, _ = self._to_hub(x, everyone, certain)
         return self._from_hub_to_all((values, arrived))
+
+    def _share_buckets(self, x: Tree, layout: Buckets) -> Tree:
+        """Give everyone values whose sizes differ by bucket; only where all clients live here."""
+        if self.apart:
+            raise CoterieError(
+                "samples of clients of so different sizes cannot be sent between processes; lower partition.samples"
+            )
+        parts = [bucket(x, layout, number) for number in range(len(layout.parts))]
+        sizes = [jnp.full(len(where), message_bytes(part)) for part, where in zip(parts, layout.places, strict=True)]
+        everyone = jnp.ones(self.ids.shape[0], bool)
+        self._charge("up", everyone, put_together(layout, sizes))
+        down = sum(share_bytes(part, len(where)) for part, where in zip(parts, layout.places, strict=True))
+        self._charge("down", everyone, down)
+
+        def by_id(value: Any) -> Any:
+            if not is_buckets(value):
+                return value[self.tables.order]
+            places = tuple(self.ids[where] for where in value.places)
+            return Buckets(value.parts, places, value.order[self.tables.order])
+
+        return jax.tree.map(by_id, x, is_leaf=is_buckets)
 
 
 def blend(peers: Peers, x: Tree, weights: jax.Array) -> Tree:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column, seal
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.records import Tables, Traffic, nothing_sent
@@ -68,19 +69,27 @@ class Here(abc.ABC):
         drawn = jax.vmap(lambda key, row: jax.vmap(lambda j: draw(key, j))(row))(self.keys(key), self.tables.listeners)
         return (drawn < self.tables.chance) & self.tables.listening
 
-    @abc.abstractmethod
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """Run `fn` for each client living here."""
+        """Run `fn` for each client living here; where their samples lie in buckets, one bucket after another."""
+        return bucket_by_bucket(lambda *part: self._each(fn, *part), *stacked)
+
+    @abc.abstractmethod
+    def _each(self, fn: Callable, *stacked: Tree) -> Tree:
+        """Run `fn` for each row of some stacked arrays."""
 
     def each_of(self, active: jax.Array, at_most: int, fn: Callable, otherwise: Tree, *stacked: Tree) -> Tree:
         """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
-        here = self.ids.shape[0]
-        if at_most >= here:
-            done = self.each(fn, *stacked)
-            return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), done, otherwise)
-        chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
-        done = self.each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
-        return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
+
+        def some(active: jax.Array, otherwise: Tree, *stacked: Tree) -> Tree:
+            here = active.shape[0]
+            if at_most >= here:
+                done = self._each(fn, *stacked)
+                return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), done, otherwise)
+            chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
+            done = self._each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
+            return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
+
+        return bucket_by_bucket(some, active, otherwise, *stacked)
 
     def seal(self, x: Tree) -> Tree:
         """Fix a product before it is added to something, so that its bits do not depend on where clients live.

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -57,8 +58,8 @@ class LocalPeers(Peers):
         self._where = tables.order[tables.neighbours]  # [C, D] rows of the neighbours
         self._hearers = tables.order[tables.listeners]  # [C, L] rows of the listeners
 
-    def each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """Run `fn` for each client: one after another, or batched in chunks; shared out over the devices."""
+    def _each(self, fn: Callable, *stacked: Tree) -> Tree:
+        """See `Here._each`: one after another, or batched in chunks; shared out over the devices."""
 
         def here(*part: Tree) -> Tree:
             size = jax.tree.leaves(part)[0].shape[0]
@@ -139,13 +140,31 @@ class LocalPeers(Peers):
         if self._exact:  # a question that is not finite does not arrive, as on a network
             arrived = arrived & self._finite(x)[:, None]
 
+        like = jax.eval_shape(lambda: self.each(fn, x, own))
+        answer = self._answers(fn, x, own, like)
+
         def answers(k: Any) -> Tree:
-            given = self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
+            given = answer(k)
             # Zero where nothing arrived, not only weighted with zero: an empty slot asks the client itself, and the
             # value of `fn` there (a division by a distance, say) need not be finite.
             return _masked(arrived[:, k], given)
 
-        return Received(answers, arrived, self.present), jax.eval_shape(lambda: self.each(fn, x, own))
+        return Received(answers, arrived, self.present), like
+
+    def _answers(self, fn: Callable, x: Tree, own: Tree, like: Tree) -> Callable[[Any], Tree]:
+        """Return a function of the slot: what that neighbour of each client answers."""
+        if buckets_of(own) is None:
+            return lambda k: self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
+        places = self._hearers.shape[1]
+        if not places:
+            return lambda k: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+
+        def for_listener(place: Any) -> Tree:
+            return self.each(fn, jax.tree.map(lambda a: a[self._hearers[:, place]], x), own)
+
+        # Samples in buckets cannot be handed to those who ask: each client answers its listeners, one after another.
+        given = lax.map(for_listener, jnp.arange(places))  # [L, C, ...]
+        return lambda k: jax.tree.map(lambda a: a[self.tables.back[:, k], self._where[:, k]], given)
 
     def _to_hub(
         self,

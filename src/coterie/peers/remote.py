@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
+from coterie.learning.buckets import bucket_by_bucket
 from coterie.peers.arithmetic import message_bytes
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing, wrap_vector
@@ -44,8 +45,8 @@ class RemotePeers(Peers):
         super().__init__(tables, tables.order.shape[0], coder)
         self._line = line
 
-    def each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """Run `fn` for each client living here, one after another."""
+    def _each(self, fn: Callable, *stacked: Tree) -> Tree:
+        """See `Here._each`: one after another."""
         return lax.map(lambda each: fn(*each), stacked)
 
     # -- the exchanges -----------------------------------------------------------------------------------
@@ -84,12 +85,17 @@ class RemotePeers(Peers):
         """See `Messages._ask_slots`."""
         asked = self._send(message, self.present, "neighbours")
         here, places = self.tables.listening.shape
-        # One flat loop over all questions, as in a simulation: in a nested loop XLA would move what depends on `own`
-        # alone out of the inner one, which rounds differently.
-        flat = jax.tree.map(lambda a: a.reshape(here * places, *a.shape[2:]), asked.rows)
-        whose = jnp.repeat(jnp.arange(here), places)
-        answers = lax.map(lambda pair: fn(pair[0], jax.tree.map(lambda a: a[pair[1]], own)), (flat, whose))
-        answers = jax.tree.map(lambda a: a.reshape(here, places, *a.shape[1:]), answers)
+
+        def answer(questions: Tree, present: jax.Array, own: Tree) -> Tree:
+            # One flat loop over all questions, as in a simulation: in a nested loop XLA would move what depends on
+            # `own` alone out of the inner one, which rounds differently.
+            asked = present.shape[0] * places
+            flat = jax.tree.map(lambda a: a.reshape(asked, *a.shape[2:]), questions)
+            whose = jnp.repeat(jnp.arange(present.shape[0]), places)
+            given = lax.map(lambda pair: fn(pair[0], jax.tree.map(lambda a: a[pair[1]], own)), (flat, whose))
+            return jax.tree.map(lambda a: a.reshape(-1, places, *a.shape[1:]), given)
+
+        answers = bucket_by_bucket(answer, asked.rows, self.tables.listening, own)
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((here, *a.shape[2:]), a.dtype), answers)
         values, arrived = self._slots(answers, asked.arrived, "listeners")
         return Received(_by_slot(values), arrived, arrived), like

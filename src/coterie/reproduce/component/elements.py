@@ -14,6 +14,7 @@ import numpy as np
 
 from coterie.codecs import Fused
 from coterie.codecs.numbers import shortened
+from coterie.data.buckets import Split, divided
 from coterie.data.clients import Federation
 from coterie.learning.task import Task
 from coterie.numerics.prox import fused
@@ -36,7 +37,8 @@ class Update(NamedTuple):
 
 def updates(task: Task, federation: Federation, lr: float, rounds: Sequence[int] = ROUNDS) -> list[Update]:
     """Follow gradient descent on the mean loss and return the clients' gradients in some rounds, from the second on."""
-    data = federation.train
+    data = divided(federation.train, [np.arange(len(federation))])  # in one stack
+    assert isinstance(data, Split)
     masks = np.arange(data.x.shape[1]) < np.asarray(data.count)[:, None]
     weight = jnp.asarray(np.asarray(data.count) / np.sum(data.count), task.dtype)
 
