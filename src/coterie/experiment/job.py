@@ -17,6 +17,7 @@ from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
+from coterie.experiment.memory import check_models_fit
 from coterie.experiment.parts import Part
 from coterie.graphs.graph import Graph, require_connected
 from coterie.graphs.measured import MeasuredGraph
@@ -123,7 +124,12 @@ def load_federation(experiment: Experiment) -> Federation:
 def make_task(experiment: Experiment, federation: Federation) -> Task:
     """Build the task of an experiment."""
     model, common, augment = experiment.model.spec, experiment.model.common, experiment.augment
+    shape, outputs = federation.sample_shape, federation.classes
     with precision(experiment.run.precision):
+        if hasattr(model, "build"):
+            check_models_fit(
+                lambda key: model.build(shape, outputs, key), common.members, len(federation), experiment.run.precision
+            )
         return Task.of(
             federation,
             _with_affine_input(federation, model) if common.input_affine else model,
