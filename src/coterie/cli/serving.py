@@ -138,12 +138,17 @@ def _read(path: Path, trained: Any) -> Any:
     if not path.is_file():
         raise CoterieError(f"there is no file {path}")
     if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
+        try:
+            return np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise CoterieError(f"{path} is not a readable .npy file ({error})") from None
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            if not {"x", "y"} <= set(arrays):
-                raise CoterieError(f"{path} needs the arrays x and y")
-            return arrays["x"], arrays["y"]
+        from coterie.data.formats import read_npz
+
+        arrays = read_npz(path)
+        if not {"x", "y"} <= set(arrays):
+            raise CoterieError(f"{path} needs the arrays x and y")
+        return arrays["x"], arrays["y"]
     from coterie.data.tables.read import read
 
     return read(str(path)).frame

@@ -26,7 +26,10 @@ def console_for(as_json: bool = False) -> Any:
     class SafeConsole(Console):
         """Draws what it is given, but escapes the control characters in it; styles become codes only after that."""
 
-        def render(self, *args: Any, **options: Any) -> Any:
+        def render_str(self, text: str, **options: Any) -> Any:  # before widths are measured
+            return super().render_str(printable(text, keep="\n"), **options)
+
+        def render(self, *args: Any, **options: Any) -> Any:  # texts that were made elsewhere
             for text, style, control in super().render(*args, **options):
                 yield Segment(text if control else printable(text, keep="\n"), style, control)
 
