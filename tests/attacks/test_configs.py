@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import coterie as ct
 from coterie.errors import CoterieError, printable, shown
 from coterie.experiment import memory
 from coterie.spec import param, spec
@@ -130,9 +132,10 @@ def test_a_file_of_the_users_own_that_fails_is_named_and_shows_its_traceback(nam
 
 def test_models_that_cannot_fit_are_refused_with_their_size(monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
-    with pytest.raises(CoterieError, match=r"models of 3 clients with 100,000 parameters need at least 0\.0 GiB"):
-        memory.check_models_fit(lambda key: memory.jax.numpy.zeros(100_000), 1, 3, "float32")
-    memory.check_models_fit(lambda key: memory.jax.numpy.zeros(10_000), 1, 3, "float32")
+    with pytest.raises(CoterieError, match=r"3 models of 100,000,000 parameters need at least 2\.4 GB, and 0\.0 GB"):
+        memory.check_fit(10**8, 3, "float32")
+    memory.check_fit(10_000, 3, "float32")
+    assert memory.parameters_of(lambda key: ct.models.Linear().build((10**9,), 10, key)) == 10**10 + 10
 
 
 def test_the_memory_of_this_machine_is_known():
@@ -157,10 +160,6 @@ def test_the_limits_of_a_field_hold_for_every_item_of_a_list():
 
 
 def test_a_client_cannot_be_called_as_the_hub_is():
-    import numpy as np
-
-    import coterie as ct
-
     rows = (np.zeros((8, 2)), np.arange(8) % 2)
     with pytest.raises(CoterieError, match="a client is called 'hub'"):
         ct.federation({"hub": rows, "b": rows})

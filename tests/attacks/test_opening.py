@@ -217,5 +217,5 @@ def test_ctrl_c_while_a_file_of_ones_own_is_imported_is_no_error_of_the_file(tmp
     (tmp_path / "slow.py").write_text("raise KeyboardInterrupt\n")
     outcome = call("show", "slow.py:X")
     assert outcome.exit_code == 130
-    assert outcome.stderr == "stopped; nothing was written: start it again\n"
+    assert outcome.stderr == "stopped; start it again\n"
     assert contents(tmp_path).keys() == {"slow.py"}

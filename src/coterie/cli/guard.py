@@ -35,7 +35,7 @@ class Guarded(TyperGroup):
                     warnings.showwarning = _show_warning  # type: ignore[assignment]
                     return super().invoke(ctx)
             except KeyboardInterrupt:
-                say("stopped; nothing was written: start it again", to_errors=True)
+                say("stopped; start it again", to_errors=True)
                 raise typer.Exit(130) from None
             except (Exception, SystemExit) as error:
                 sentence = _sentence(error)

@@ -40,10 +40,10 @@ class LastingStream:
     """A stream that does not end a run: after the first failure, what is written is dropped and `failure` says why."""
 
     def __init__(self, stream: Any):
-        self.stream = stream
+        self.stream = stream or open(os.devnull, "w")  # noqa: SIM115 (a process may start without a standard output)
         self.failure: OSError | None = None
         with contextlib.suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 must still show every name
+            self.stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 shows every name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

@@ -13,37 +13,38 @@ import numpy as np
 
 from coterie.errors import CoterieError
 
-__all__ = ["available_memory", "check_models_fit"]
+__all__ = ["available_memory", "check_fit", "parameters_of"]
 
-COPIES = 2  # of every client's model at the least: the state before a round and after it
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container
 
 
-def check_models_fit(build: Callable[[jax.Array], Any], members: int, clients: int, dtype: Any) -> None:
-    """Refuse models that cannot fit, with their size and what to lower; only shapes are computed.
+def parameters_of(build: Callable[[jax.Array], Any]) -> int:
+    """Count the parameters of a model that is made from a key, without making it."""
+    shapes = eqx.filter_eval_shape(build, jax.random.key(0))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape"))
+
+
+def check_fit(parameters: int, clients: int, dtype: Any) -> None:
+    """Refuse models that cannot fit, with their size and what to lower.
 
     Args:
-        build: makes one model from a key.
-        members: models of each client.
+        parameters: of one client's model, all its members together.
         clients: how many there are.
         dtype: floating type of the parameters.
     """
     memory = available_memory()
-    if memory is None:
-        return
-    shapes = jax.tree.leaves(eqx.filter(eqx.filter_eval_shape(build, jax.random.key(0)), _is_array))
-    parameters = sum(math.prod(leaf.shape) for leaf in shapes)  # exact, where NumPy's integers would overflow
-    size = COPIES * parameters * members * clients * np.dtype(dtype).itemsize
-    if size > memory:
-        each = f"{members:,} models of {parameters:,}" if members > 1 else f"{parameters:,}"
+    # A round has the state before it and the one after it; what a GPU holds comes to the host once, at the end.
+    copies = 2 if jax.default_backend() == "cpu" else 1
+    size = copies * parameters * clients * np.dtype(dtype).itemsize
+    if memory is not None and size > memory:
         raise CoterieError(
-            f"the models of {clients:,} clients with {each} parameters need at least {size / 2**30:,.1f} GiB, and "
-            f"{memory / 2**30:,.1f} GiB are free: lower the sizes in [model], model.members or partition.clients"
+            f"{clients:,} model{'s' * (clients > 1)} of {parameters:,} parameters need at least {_gigabytes(size)}, "
+            f"and {_gigabytes(memory)} are free: lower the sizes in [model], model.members or partition.clients"
         )
 
 
-def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+def _gigabytes(size: int) -> str:
+    return f"{size / 10**9:,.1f} GB"
 
 
 def available_memory() -> int | None:
