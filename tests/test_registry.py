@@ -85,7 +85,7 @@ def test_a_class_from_a_package():
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("./none.py:Mine", None, r"\./none\.py is not a file; a method of your own is named FILE\.py:CLASS"),
+        ("./none.py:Mine", None, r"'\./none\.py' is not a file; a method of your own is named FILE\.py:CLASS"),
         ("./mine.py:Mein", MINE, r"\./mine\.py:Mein: \./mine\.py has no 'Mein'; did you mean Mine\?"),
         ("./mine.py:Mine", "class Mine(:", r"\./mine\.py:Mine: \./mine\.py cannot be imported \(.*\)"),
         ("./mine.py:Mine", "import no_such_module_", r"\./mine\.py:Mine: \./mine\.py cannot be imported \(.*\)"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
 from coterie.methods import FedAvg
-from coterie.spec import Field, build, describe, nearest, param, spec, to_dict
+from coterie.spec import LARGEST, Field, build, describe, nearest, param, spec, to_dict
 
 
 @spec
@@ -93,10 +93,10 @@ def test_a_spec_is_frozen_and_takes_keywords_only():
         flour=st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False),
         eggs=st.integers(0, 12),
         share=st.floats(0, 1, exclude_max=True),
-        layers=st.lists(st.integers(), max_size=4).map(tuple),
+        layers=st.lists(st.integers(-LARGEST, LARGEST), max_size=4).map(tuple),
         topping=st.sampled_from(["cream", "fruit"]),
         vegan=st.booleans(),
-        name=st.none() | st.text(),
+        name=st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8")),
     )
 )
 def test_a_spec_can_be_written_and_read_back(cake):

@@ -12,11 +12,14 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, dataclass_transform
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 
-__all__ = ["Field", "build", "describe", "nearest", "param", "spec", "to_dict"]
+__all__ = ["LARGEST", "LARGEST_SEED", "Field", "build", "describe", "nearest", "param", "spec", "to_dict"]
 
 T = TypeVar("T")
+
+LARGEST = 2**31 - 1  # of an integer whose field names no limit: what 32 bits hold, on every device
+LARGEST_SEED = 2**32 - 1  # random generators drop the bits above, so that two seeds would give the same run
 
 
 def param(
@@ -49,7 +52,7 @@ def spec(cls: type[T]) -> type[T]:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             value = _convert(getattr(self, field.name), hints[field.name], field.name)
-            _check_range(value, field)
+            _check_value(value, field)
             object.__setattr__(self, field.name, value)
         if check_more is not None:
             check_more(self)
@@ -69,42 +72,60 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
                 return _convert(value, option, name)
             except CoterieError:
                 continue
-        raise CoterieError(f"{name} must be {_type_name(hint)}, not {value!r}")
+        raise CoterieError(f"{name} must be {_type_name(hint)}, not {shown(value)}")
     if origin is Literal:
         if value in arguments:
             return value
         guess = nearest(str(value), [str(a) for a in arguments])
-        raise CoterieError(f"{name} must be one of {', '.join(map(str, arguments))}, not {value!r}{guess}")
+        raise CoterieError(f"{name} must be one of {', '.join(map(str, arguments))}, not {shown(value)}{guess}")
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, Iterable):
             value = (value,)
         return tuple(_convert(item, arguments[0], name) for item in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise CoterieError(f"{name} must be a number of at most 308 digits, not {shown(value)}") from None
     if hint is types.NoneType:
         if value is None:
             return None
     elif isinstance(hint, type) and isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
         return value
-    raise CoterieError(f"{name} must be {_type_name(hint)}, not {value!r}")
+    raise CoterieError(f"{name} must be {_type_name(hint)}, not {shown(value)}")
 
 
-def _check_range(value: Any, field: dataclasses.Field) -> None:
-    limits = field.metadata.get("limits", {})
+def _check_value(value: Any, field: dataclasses.Field) -> None:
+    """Refuse a number out of range, and text that no file can hold: config.toml keeps every setting."""
+    if isinstance(value, tuple):
+        for item in value:
+            _check_value(item, field)
+    if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
+        raise CoterieError(
+            f"{field.name} must be text in UTF-8 without NUL, not {shown(value)}; rename the file if it is a path"
+        )
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if value != value:
         raise CoterieError(f"{field.name} must be a number, not nan")
+    usual = {"at_least": -LARGEST, "at_most": LARGEST} if isinstance(value, int) else {}
     tests = {
         "above": (lambda limit: value > limit, "greater than"),
         "at_least": (lambda limit: value >= limit, "at least"),
         "at_most": (lambda limit: value <= limit, "at most"),
         "below": (lambda limit: value < limit, "less than"),
     }
-    for name, limit in limits.items():
+    for name, limit in (usual | field.metadata.get("limits", {})).items():
         passes, words = tests[name]
         if not passes(limit):
-            raise CoterieError(f"{field.name} must be {words} {limit:g}, not {value:g}")
+            raise CoterieError(f"{field.name} must be {words} {_number(limit)}, not {_number(value)}")
+
+
+def _number(value: float) -> str:
+    """Write a number in a sentence; an integer exactly, unless it is very long."""
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**15 else shown(value)
+    return f"{value:g}"
 
 
 def _type_name(hint: Any) -> str:

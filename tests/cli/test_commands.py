@@ -345,7 +345,9 @@ def test_a_method_of_your_own_runs_beside_ours_and_is_shown():
     assert "changes nothing" in call("show", "./mine.py:Mine").stdout
     refuse("has no 'Mien'; did you mean Mine?", "compare", "--methods", "./mine.py:Mien")
     Path("broken.py").write_text("import absent_module")
-    refuse("cannot be imported", "compare", "--methods", "./broken.py:Mine")
+    first, *trace = call("compare", "--methods", "./broken.py:Mine").stderr.splitlines()
+    assert "./broken.py cannot be imported (No module named 'absent_module')" in first
+    assert trace[-2:] == ["    import absent_module", "ModuleNotFoundError: No module named 'absent_module'"]
 
 
 def test_report_of_runs_and_comparisons(compared, experiment):

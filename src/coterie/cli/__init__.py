@@ -4,40 +4,18 @@ Wrong input is answered with one sentence on standard error and exit status 2; C
 the run and exit status 130.
 """
 
-import sys
-import warnings
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from coterie.cli import catalogue, comparing, graphs, papers, serving, starting, training
-from coterie.errors import CoterieError, CoterieWarning
+from coterie.cli.guard import Guarded
 
 __all__ = ["app", "main"]
 
 
-def _show_warning(message: Any, *_: Any) -> None:
-    """Print a warning as one sentence, without the line of code that raised it."""
-    print(f"coterie: {message}", file=sys.stderr)
-
-
-class _Guarded(TyperGroup):
-    """Prints the errors of a user as sentences."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("always", CoterieWarning)
-                warnings.showwarning = _show_warning  # type: ignore[assignment]
-                return super().invoke(ctx)
-        except CoterieError as error:
-            print(f"coterie: {error}", file=sys.stderr)
-            raise typer.Exit(2) from error
-
-
 app = typer.Typer(
-    cls=_Guarded,
+    cls=Guarded,
     name="coterie",
     help="Personal models for every member of a group that cannot pool its data.",
     epilog="Begin with `coterie compare`: it asks whether cooperation would help, on embedded data.",

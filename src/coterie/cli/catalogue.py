@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import math
 import re
 import sys
 from typing import Annotated, Any
@@ -10,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from coterie import registry
-from coterie.errors import CoterieError
-from coterie.spec import describe, nearest
+from coterie.cli.terminal import console_for, say
+from coterie.errors import CoterieError, shown
+from coterie.spec import LARGEST, describe, nearest
 
 __all__ = ["list_names", "show"]
 
@@ -33,10 +35,10 @@ def list_names(
     width = max(len(row["name"]) for rows in lists.values() for row in rows)
     for title, rows in lists.items():
         if kind is None:
-            print(f"{title}:")
+            say(f"{title}:")
         for row in rows:
             paper = f" ({row['paper']})" if row["paper"] else ""
-            print(f"{'  ' * (kind is None)}{row['name']:{width}}  {row['summary']}{paper}")
+            say(f"{'  ' * (kind is None)}{row['name']:{width}}  {row['summary']}{paper}")
 
 
 def _row(row: registry.Row) -> dict[str, str]:
@@ -70,7 +72,7 @@ def _kinds(name: str) -> list[str]:
         raise CoterieError(registry.EXPLAINED[name.lower()])
     everything = [row.name for kind in registry.KINDS for row in registry.rows(kind)]
     raise CoterieError(
-        f"there is nothing called {name!r}{nearest(name, everything) or '; coterie list shows all names'}"
+        f"there is nothing called {shown(name)}{nearest(name, everything) or '; coterie list shows all names'}"
     )
 
 
@@ -140,17 +142,19 @@ def _parse_shape(text: str) -> tuple[int, ...]:
         shape = tuple(int(part) for part in text.split(","))
     except ValueError:
         shape = ()
-    if not shape or min(shape) < 1:
-        raise CoterieError(f"--shape must be whole numbers with commas, for example 3,32,32, not {text!r}")
+    if not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
+        raise CoterieError(
+            f"--shape must be whole numbers with commas, for example 3,32,32, whose product is at most {LARGEST:,}, "
+            f"not {shown(text)}"
+        )
     return shape
 
 
 def _print(about: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = console_for()
     console.print(f"[bold]{escape(about['name'])}[/bold] ({about['kind']}): {escape(about['summary'])}")
     if about["paper"]:
         console.print(f"From: {escape(about['paper'])}")

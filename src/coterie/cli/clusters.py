@@ -10,6 +10,7 @@ import typer
 
 from coterie.cli.options import Json, Out
 from coterie.cli.outcome import publish, text_table
+from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
@@ -29,8 +30,6 @@ def clusters_command(
 
     Writes figures.json, a CSV table of every error for pandas, and clusters.html.
     """
-    from rich.console import Console
-
     from coterie.reproduce.clusters import studies
     from coterie.reproduce.clusters.drawing import draw
     from coterie.reproduce.clusters.table1 import summarise_table1, table1
@@ -40,7 +39,7 @@ def clusters_command(
         known = (TABLE1, *studies.STUDIES, ALL)
         raise CoterieError(f"--study must be one of {', '.join(known)}, not {study!r}{nearest(study, known)}")
     rows = {name: studies.STUDIES[name].source.rows() for name in chosen if name != TABLE1}  # before anything runs
-    console = Console(stderr=as_json, highlight=False)
+    console = console_for(as_json)
     figures: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     with _progress(console) as notify, _one_warning_each(console):

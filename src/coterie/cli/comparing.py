@@ -1,6 +1,7 @@
 """`coterie compare`: would cooperation help these clients, with whom, and at what price?"""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +15,15 @@ from coterie.cli.options import (
     Preallocate,
     Rounds,
     Set,
+    TrustCode,
     Where,
     changed,
     chosen_device,
-    console_for,
+    code_of,
     report_or_note,
     screen_for,
 )
+from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
 
 __all__ = ["Client", "Sources", "Target", "compare", "run_comparison", "tables_of"]
@@ -64,6 +67,7 @@ def compare(
     preallocate: Preallocate = False,
     watch: Watch = False,
     port: Port = 0,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Would cooperation help these clients, with whom, and at what price?
@@ -89,8 +93,10 @@ def compare(
         "compare": {"methods": names, "seeds": seeds, "splits": splits, "tune": tune},
     }
     tables = changed(tables_of(sources, target, client, data), flags, changes)
-    config = ComparisonConfig.from_dict(tables)
-    run_comparison(config, out or Path("comparison"), where, preallocate, as_json, port if watch else None)
+    with code_of(Path(sources[0] if sources else ""), trust_code):
+        config = ComparisonConfig.from_dict(tables)
+        folder, at = out or Path("comparison"), port if watch else None
+        run_comparison(config, folder, where, preallocate, as_json, at, trust_code)
 
 
 def tables_of(sources: list[str] | None, target: str | None, client: str | None, data: str | None) -> dict[str, Any]:
@@ -117,11 +123,18 @@ def tables_of(sources: list[str] | None, target: str | None, client: str | None,
 
 
 def run_comparison(
-    config: Any, folder: Path, where: str, preallocate: bool, as_json: bool, port: int | None = None
+    config: Any,
+    folder: Path,
+    where: str,
+    preallocate: bool,
+    as_json: bool,
+    port: int | None = None,
+    trust_code: bool = False,
 ) -> tuple[Any, Any]:
     """Run a comparison with progress bars and show its result; returns it, and the console to print more.
 
-    With a `port` (0: any that is free) a page on this computer shows the curves while they grow.
+    With a `port` (0: any that is free) a page on this computer shows the curves while they grow. With `trust_code`,
+    methods that the folder has already may be code of its own.
     """
     console = console_for(as_json)
     device = chosen_device(where, preallocate, console)
@@ -132,7 +145,7 @@ def run_comparison(
     with watched(config, folder, runs, port, console) as live:
         with screen_for(console, folder, runs) as screen:
             progress = screen.update if live is None else live.beside(screen.update)
-            comparison = compare_methods(config, out=folder, device=device, progress=progress)
+            comparison = compare_methods(config, out=folder, device=device, progress=progress, trust_code=trust_code)
         path = report_or_note(comparison, folder / "report.html", console)
         if live is not None and path is not None:
             live.finish(Path(path).read_text(encoding="utf-8"))
@@ -157,7 +170,8 @@ def _show(comparison: Any, folder: Path, report: str | None, console: Any) -> No
         console.print(note, markup=False)
     if report is not None:
         console.print(f"report: {report}", markup=False, soft_wrap=True)
+    named = shlex.quote(str(folder))
     if partners:
-        console.print(f"partners: coterie graph {folder} --out who.csv", markup=False, soft_wrap=True)
+        console.print(f"partners: coterie graph {named} --out who.csv", markup=False, soft_wrap=True)
     if comparison.clients.get("features"):
-        console.print(f"predict: coterie predict {folder} NEW.csv", markup=False, soft_wrap=True)
+        console.print(f"predict: coterie predict {named} NEW.csv", markup=False, soft_wrap=True)

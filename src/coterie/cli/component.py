@@ -7,6 +7,7 @@ import typer
 
 from coterie.cli.options import Json, Out, Preallocate, Rounds, Where
 from coterie.cli.outcome import names_in, publish, text_table
+from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
@@ -38,8 +39,6 @@ def component_command(
 
     Writes figures.json, CSV tables for pandas and component.html; a second call does what is missing.
     """
-    from rich.console import Console
-
     from coterie.reproduce.component import layout
 
     chosen = _parts(part, data)
@@ -48,7 +47,7 @@ def component_command(
         layout.codecs(data, local, families, rounds)
     if "personal" in chosen:
         layout.personal(data, model, names, rounds)
-    console = Console(stderr=as_json, highlight=False)
+    console = console_for(as_json)
     folder = out or Path("-".join(["reproduce-component", *([] if part == ALL else [part]), data]))
     from coterie.experiment.device import choose_device
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.options import Set, changed
+from coterie.cli.terminal import say
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
@@ -84,7 +85,7 @@ def _of_folder(folder: Path, out: Path | None, number: int | None, method: str |
         if method is not None:
             raise CoterieError(f"--method is for the folder of a comparison, and {folder} is none")
         result = Result.read(folder)
-        print(f"graph: {write_who(result, path) if table else result.save_graph(path, number)}")
+        say(f"graph: {write_who(result, path) if table else result.save_graph(path, number)}")
         return
     if number is not None:
         raise CoterieError(f"--round is for the folder of a run; those of {folder} are in METHOD/seed-N")
@@ -92,8 +93,8 @@ def _of_folder(folder: Path, out: Path | None, number: int | None, method: str |
     found = groups_found(comparison, method)  # refuses a method that learned nothing
     label = method or best_learner(comparison)
     first = comparison.results[str(label)][0]
-    print(f"{label}: {found.sentence}")
-    print(f"graph: {write_who(comparison, path, method) if table else first.save_graph(path)}")
+    say(f"{label}: {found.sentence}")
+    say(f"graph: {write_who(comparison, path, method) if table else first.save_graph(path)}")
 
 
 def _by_name(name: str, experiment: Any, out: Path | None) -> None:
@@ -112,19 +113,19 @@ def _by_name(name: str, experiment: Any, out: Path | None) -> None:
     degree = built.degree
     apart = "connected" if built.connected else f"in {built.components} parts"
     links = f"{built.edges() // 2:,} edges" if built.symmetric else f"{built.edges():,} directed edges"
-    print(f"{name}: {len(federation):,} clients, {links}, {degree.min()} to {degree.max()} neighbours each, {apart}")
+    say(f"{name}: {len(federation):,} clients, {links}, {degree.min()} to {degree.max()} neighbours each, {apart}")
     groups = true_groups(federation.groups, federation.label_counts())
     if groups is not None:
         rows, slots = np.nonzero(built.present)
         within = (groups[rows] == groups[built.neighbours[rows, slots]]).mean()
         sizes = np.bincount(groups)
         chance = (sizes * (sizes - 1)).sum() / (len(groups) * (len(groups) - 1))
-        print(f"within groups of similar clients: {within:.0%} of the edges; of random edges: {chance:.0%}")
+        say(f"within groups of similar clients: {within:.0%} of the edges; of random edges: {chance:.0%}")
     if measured is not None:
         up, down = measured.sent.up_bytes.mean(), measured.sent.down_bytes.mean()
-        print(f"cost: each client sends {up:,.0f} bytes and receives {down:,.0f}, once")
+        say(f"cost: each client sends {up:,.0f} bytes and receives {down:,.0f}, once")
     if out is not None:
-        print(f"graph: {_write(out, built, measured, federation.names)}")
+        say(f"graph: {_write(out, built, measured, federation.names)}")
 
 
 def _write(path: Path, built: Any, measured: Any, names: tuple[str, ...]) -> Path:

@@ -1,14 +1,18 @@
 """What all commands that train have in common: their options, the console, the device, progress and the report."""
 
 import contextlib
+import errno
 import importlib.util
+import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from coterie.errors import CoterieError
+from coterie.cli.terminal import say
+from coterie.errors import CoterieError, shown
 
 __all__ = [
     "CodecName",
@@ -19,10 +23,12 @@ __all__ = [
     "Rounds",
     "Seed",
     "Set",
+    "TrustCode",
     "Where",
     "changed",
+    "checked_out",
     "chosen_device",
-    "console_for",
+    "code_of",
     "report_or_note",
     "screen_for",
 ]
@@ -33,11 +39,34 @@ Set = Annotated[
 ]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Everything random in training is drawn from it.")]
-Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
+
+
+def checked_out(path: Path | None) -> Path | None:
+    """Refuse a folder whose name no system, or no text file, can hold, before anything is trained."""
+    if path is None:
+        return None
+    try:
+        str(path).encode()
+        os.lstat(path)
+    except UnicodeEncodeError:
+        raise CoterieError(f"--out {shown(str(path))} is not UTF-8; choose another name") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise CoterieError(f"--out {shown(str(path))} is too long a name; choose a shorter one") from None
+    return path
+
+
+Out = Annotated[Path | None, typer.Option(help="The folder to write to.", callback=checked_out)]
 CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are compressed (coterie list codecs).")]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Run code of others that the folder names (FILE.py:CLASS); read it first.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
+
+FOLDER_CONFIGS = ("config.toml", "comparison.toml")  # one of them is in every folder of ours
+FOLDER_MARKS = ("coterie.json", "clients.json", "summary.json", "lock")  # beside it, one of these
 
 Flags = Mapping[str, Mapping[str, Any]]  # section -> key -> value; None: not given
 
@@ -77,11 +106,12 @@ def _updated(table: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {**table, **values}
 
 
-def console_for(as_json: bool) -> Any:
-    """Return where to print for people: standard output, or standard error where that is for JSON."""
-    from rich.console import Console
+def code_of(file: Path, trust_code: bool) -> contextlib.AbstractContextManager[None]:
+    """Return the scope in which the names of an experiment are read: code that a run's folder names needs trust."""
+    from coterie.registry import names_from
 
-    return Console(stderr=as_json, highlight=False)
+    of_folder = file.name in FOLDER_CONFIGS and any((file.parent / mark).exists() for mark in FOLDER_MARKS)
+    return names_from(file, trust_code) if of_folder else contextlib.nullcontext()
 
 
 def chosen_device(where: str, preallocate: bool, console: Any) -> Any:
@@ -103,7 +133,10 @@ def screen_for(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
         with screen:
             yield screen
     except KeyboardInterrupt:
-        typer.echo(f"stopped after round {screen.round}; continue with: coterie resume {folder}", err=True)
+        begun = any((folder / file).is_file() for file in FOLDER_CONFIGS)
+        resume = f"continue with: coterie resume {shlex.quote(str(folder))}"
+        advice = f"stopped after round {screen.round}; {resume}" if begun else "stopped before it began; start it again"
+        say(advice, to_errors=True)
         raise typer.Exit(130) from None
 
 

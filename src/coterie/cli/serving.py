@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.options import TrustCode
+from coterie.cli.terminal import say
 from coterie.errors import CoterieError
 
 __all__ = ["export", "join_trained", "predict"]
@@ -34,6 +36,7 @@ def predict(
     level: Annotated[float, typer.Option(help="Of numbers: the share of rows that low to high covers.")] = 0.9,
     out: Annotated[Path | None, typer.Option(help="The CSV file to write; default: NEW.predictions.csv.")] = None,
     method: MethodName = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Predict new rows with the models of a trained run. No data of the training are needed.
 
@@ -52,7 +55,7 @@ def predict(
         raise CoterieError("--client and --new-client exclude each other: a client either took part or did not")
     if (labelled is not None or group is not None) and not new_client:
         raise CoterieError("--rows and --group are for --new-client")
-    trained = opened(run, method)
+    trained = opened(run, method, trust_code=trust_code)
     frame = _read(rows, trained)
     if new_client:
         known = int(group) if group is not None and group.isdigit() else group
@@ -63,10 +66,10 @@ def predict(
     path = out or rows.with_suffix(".predictions.csv")
     _write(table, path)
     noted = int((table["note"] != "").sum())
-    print(f"{len(table):,} rows predicted with {trained.config['method']['name']}: {path}")
+    say(f"{len(table):,} rows predicted with {trained.config['method']['name']}: {path}")
     if noted:
         first = table["note"][table["note"] != ""].iloc[0]
-        print(f"{noted:,} of them have a note, for example: {first}")
+        say(f"{noted:,} of them have a note, for example: {first}")
 
 
 def export(
@@ -74,6 +77,7 @@ def export(
     client: Annotated[str, typer.Option(help="Whose model.")],
     out: Annotated[Path | None, typer.Option(help="The folder to write; default: exports/CLIENT in the run's.")] = None,
     method: MethodName = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write a client's own model into a folder of its own, for the site that it belongs to.
 
@@ -86,10 +90,10 @@ def export(
     from coterie.serving.exporting import export as write
     from coterie.serving.opening import open as opened
 
-    folder, reason = write(opened(run, method), client, out)
-    print(f"written: {folder}")
+    folder, reason = write(opened(run, method, trust_code=trust_code), client, out)
+    say(f"written: {folder}")
     if reason:
-        print(reason)
+        say(reason)
 
 
 def join_trained(
@@ -98,6 +102,7 @@ def join_trained(
     name: Annotated[str, typer.Option(help="How the new client is called.")],
     out: Annotated[Path | None, typer.Option(help="The folder to write; default: joined/NAME in the run's.")] = None,
     method: MethodName = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Give a new client its personal model from a trained federation; the others do not train again.
 
@@ -110,7 +115,7 @@ def join_trained(
     from coterie.serving.opening import open as opened
     from coterie.storage.owned import inside
 
-    trained = opened(run, method)
+    trained = opened(run, method, trust_code=trust_code)
     folder = out or inside(trained.path, "joined", name)
     member = join(trained, _read(rows, trained), name=name, out=folder)
     joined: Any = member.joined
@@ -120,11 +125,11 @@ def join_trained(
         "mixture": "a mixture of the clients' models",
         "fresh": "a fresh model: those of the federation do not help here",
     }
-    print(f"{name} starts from {starts[joined['start']]}; passes over its rows: {joined['passes']}")
+    say(f"{name} starts from {starts[joined['start']]}; passes over its rows: {joined['passes']}")
     weights = ", ".join(f"{client} {weight:.0%}" for client, weight in list(joined["weights"].items())[:5])
     if weights:
-        print(f"most like it: {weights}")
-    print(f"written: {folder}")
+        say(f"most like it: {weights}")
+    say(f"written: {folder}")
 
 
 def _read(path: Path, trained: Any) -> Any:
@@ -134,12 +139,17 @@ def _read(path: Path, trained: Any) -> Any:
     if not path.is_file():
         raise CoterieError(f"there is no file {path}")
     if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
+        try:
+            return np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise CoterieError(f"{path} is not a readable .npy file ({error})") from None
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            if not {"x", "y"} <= set(arrays):
-                raise CoterieError(f"{path} needs the arrays x and y")
-            return arrays["x"], arrays["y"]
+        from coterie.data.formats import read_npz
+
+        arrays = read_npz(path)
+        if not {"x", "y"} <= set(arrays):
+            raise CoterieError(f"{path} needs the arrays x and y")
+        return arrays["x"], arrays["y"]
     from coterie.data.tables.read import read
 
     return read(str(path)).frame

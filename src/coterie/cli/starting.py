@@ -1,12 +1,14 @@
 """`coterie init` and `coterie check`: an experiment for a table, and what it will take, before anything is trained."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from coterie.cli.comparing import Client, Sources, Target, tables_of
-from coterie.cli.options import Json, Preallocate, Set, Where, changed, chosen_device, console_for
+from coterie.cli.options import Json, Preallocate, Set, TrustCode, Where, changed, chosen_device, code_of
+from coterie.cli.terminal import console_for, say
 from coterie.errors import CoterieError
 
 __all__ = ["check", "init"]
@@ -33,7 +35,8 @@ def init(
         raise CoterieError(f"{out} exists already: choose another name with --out, or remove it")
     text = init_toml(sources[0] if len(sources) == 1 else tuple(sources), target, client)
     durable_write(out, text.encode())
-    print(f"written: {out}\nnext: coterie check {out}, then coterie compare {out}")
+    file = shlex.quote(str(out))
+    say(f"written: {out}\nnext: coterie check {file}, then coterie compare {file}")
 
 
 def check(
@@ -43,6 +46,7 @@ def check(
     changes: Set = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Say what an experiment is and what it will take: data, parameters, memory, bytes, time. Nothing is trained.
@@ -55,16 +59,18 @@ def check(
 
     from coterie.comparison.config import ComparisonConfig
 
-    config = ComparisonConfig.from_dict(changed(tables_of(sources, target, client, None), {}, changes))
+    tables = changed(tables_of(sources, target, client, None), {}, changes)
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console)
-    from coterie.data.tables.intake import describe
+    with code_of(Path(sources[0] if sources else ""), trust_code):
+        config = ComparisonConfig.from_dict(tables)
+        device = chosen_device(where, preallocate, console)
+        from coterie.data.tables.intake import describe
 
-    experiment, federation = config.experiment.load()
-    intake = describe(federation)
-    if not as_json:
-        console.print(intake)
-    rows = _estimates(config, experiment, federation, device)
+        experiment, federation = config.experiment.load()
+        intake = describe(federation)
+        if not as_json:
+            console.print(intake)
+        rows = _estimates(config, experiment, federation, device)
     if as_json:
         print(json.dumps({"data": intake.to_dict(), "methods": rows}))
         return

@@ -17,14 +17,17 @@ from coterie.cli.options import (
     Rounds,
     Seed,
     Set,
+    TrustCode,
     Where,
     changed,
     chosen_device,
-    console_for,
+    code_of,
     report_or_note,
     screen_for,
 )
+from coterie.cli.terminal import console_for, say
 from coterie.errors import CoterieError
+from coterie.registry import names_from
 
 __all__ = ["report", "resume", "run"]
 
@@ -38,6 +41,7 @@ def run(
     out: Out = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Run one experiment."""
@@ -46,7 +50,8 @@ def run(
 
     flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
     tables = changed(read_toml(experiment), flags, changes)
-    chosen = Experiment.from_dict(_for_one_run(tables))
+    with code_of(experiment, trust_code):
+        chosen = Experiment.from_dict(_for_one_run(tables))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
@@ -60,7 +65,9 @@ def run(
     with screen_for(console, folder) as screen:
         notify = for_one_run(screen.update, name, chosen.run.seed)
         complete = RunFolder(folder).complete
-        result = execute(Job.of(chosen), out=folder, device=device, progress=notify)
+        with code_of(experiment, trust_code):  # a graph may name another one
+            job = Job.of(chosen)
+        result = execute(job, out=folder, device=device, progress=notify)
         if complete:
             console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
     _show_run(result, folder, console, as_json)
@@ -70,6 +77,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
     where: Where = "auto",
     preallocate: Preallocate = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Continue a run or a comparison that was stopped."""
@@ -83,19 +91,21 @@ def resume(
             raise CoterieError(
                 f"{folder} was started with data from Python: call coterie.compare again with the same data"
             )
-        run_comparison(ComparisonConfig.from_dict(tables), folder, where, preallocate, as_json)
+        with names_from(folder / "comparison.toml", trust_code):
+            config = ComparisonConfig.from_dict(tables)
+            run_comparison(config, folder, where, preallocate, as_json, trust_code=trust_code)
         return
     from coterie.experiment.folder import RunFolder
 
-    config = RunFolder(folder).config()
+    tables = RunFolder(folder).config()
     console = console_for(as_json)
     device = chosen_device(where, preallocate, console)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.run import resume as resume_run
 
     with screen_for(console, folder) as screen:
-        notify = for_one_run(screen.update, config["method"]["name"].rpartition(":")[2], config["run"]["seed"])
-        result = resume_run(folder, device=device, progress=notify)
+        notify = for_one_run(screen.update, tables["method"]["name"].rpartition(":")[2], tables["run"]["seed"])
+        result = resume_run(folder, device=device, progress=notify, trust_code=trust_code)
     _show_run(result, folder, console, as_json)
 
 
@@ -106,9 +116,7 @@ def report(
     """Write the report of runs and comparisons as one HTML file."""
     from coterie.pages import report as write
 
-    print(
-        f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}"
-    )
+    say(f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}")
 
 
 def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:
@@ -137,7 +145,8 @@ def _for_one_run(tables: Mapping[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in tables.items() if key not in ("compare", "methods")}
     method, own = rest.get("method", {}), tables.get("methods", {})
     if isinstance(method, Mapping) and isinstance(own, Mapping):
-        table = own.get(method.get("name", SECTIONS["method"].default), {})
+        name = method.get("name", SECTIONS["method"].default)
+        table = own.get(name, {}) if isinstance(name, str) else {}
         if isinstance(table, Mapping) and table:
             rest["method"] = {**method, **table}
     return rest

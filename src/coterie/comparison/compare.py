@@ -49,6 +49,7 @@ def compare(
     *,
     splits: int | None = None,
     tune: bool = True,
+    trust_code: bool = False,
     **options: Any,
 ) -> Comparison:
     """Train the same clients with several methods.
@@ -69,6 +70,7 @@ def compare(
             in turn, and there are at least as many runs as splits. None: 5 where clients have few test samples, else 1.
         tune: choose the learning rate and the main own setting of every method on validation samples, with the same
             budget for all; settings that are given are not tuned.
+        trust_code: whether code may run that the folder names (FILE.py:CLASS): it can do whatever you can do.
         **options: only with a federation, what `coterie.run` takes: `model`, `graph`, `rounds`, `seed`, ...
 
     Example:
@@ -79,7 +81,7 @@ def compare(
     from coterie.experiment.screen import shown
 
     device = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
-    asked = Asked.of(experiment, methods, seeds, splits, tune, options)
+    asked = Asked.of(experiment, methods, seeds, splits, tune, options)._replace(trust_code=trust_code)
     folder = None if out is None else ComparisonFolder(out)
     with contextlib.ExitStack() as locks:
         began = folder is not None and folder.exists()

@@ -30,6 +30,7 @@ __all__ = [
     "DEFAULT_METHODS",
     "DEFAULT_TABLES",
     "MOST_CLIENTS",
+    "MOST_RUNS",
     "CompareSettings",
     "ComparisonConfig",
     "MethodChoice",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 DEFAULT_METHODS = ("guess", "local", "fedavg-finetuned", "ditto", "scool-sbm", "network-lasso", "pooled")
+MOST_RUNS = 10_000  # of a method: a limit against slips of the keyboard
 MOST_CLIENTS = 300  # up to which everyone hears everyone by default: messages and time grow with the square
 # Settings of local training: a comparison is fair only if they are equal for all methods.
 COMMON_SETTINGS = (
@@ -73,12 +75,13 @@ class CompareSettings:
     """The `[compare]` section."""
 
     methods: tuple[str, ...] = param((), "the methods to compare, by name or as FILE.py:CLASS; default: a usual choice")
-    seeds: int = param(1, "runs of each method, with seeds that count up from run.seed", at_least=1)
+    seeds: int = param(1, "runs of each method, with seeds that count up from run.seed", at_least=1, at_most=MOST_RUNS)
     splits: int | None = param(
         None,
         "draws of train, validation and test samples that the runs take in turn, with seeds that count up from "
         "partition.seed; default: 5 where clients have few test samples of their own, else 1",
         at_least=1,
+        at_most=MOST_RUNS,
     )
     tune: bool = param(True, "choose lr and a method's main own setting on validation samples, except those given")
     command: str = param("", "the command that repeats the comparison (written, not read)")

@@ -15,6 +15,7 @@ from coterie.comparison.config import (
     DEFAULT_METHODS,
     DEFAULT_TABLES,
     MOST_CLIENTS,
+    MOST_RUNS,
     ComparisonConfig,
     MethodChoice,
     choice_of,
@@ -26,10 +27,10 @@ from coterie.comparison.repeat import IN_PYTHON, repeat_command
 from coterie.comparison.splits import draw_splits, number_of_splits, same_programs, with_split
 from coterie.comparison.tuning import Tuned, tuned_values
 from coterie.data.clients import Federation
-from coterie.errors import CoterieError, CoterieWarning
+from coterie.errors import CoterieError, CoterieWarning, shown
 from coterie.experiment.config import SECTIONS, Experiment
 from coterie.experiment.folder import REMEDY
-from coterie.spec import build
+from coterie.spec import LARGEST_SEED, build
 from coterie.storage.toml import difference
 
 __all__ = ["Asked", "Plan"]
@@ -38,7 +39,10 @@ LEARNS_FROM_NUMBERS = "pfedgraph"  # takes the place of SCooL, which needs class
 
 
 class Asked(NamedTuple):
-    """What was asked for: the experiment or the federation, its options, methods, and the `[compare]` section."""
+    """What was asked for: the experiment or the federation, its options, methods, and the `[compare]` section.
+
+    `trust_code` says that code may run that the folder of the comparison names.
+    """
 
     subject: Experiment | Federation
     options: Mapping[str, Any]
@@ -47,6 +51,7 @@ class Asked(NamedTuple):
     splits: int | None
     tune: bool
     usual: bool
+    trust_code: bool = False
 
     @classmethod
     def of(cls, subject: Any, methods: Any, seeds: int, splits: int | None, tune: bool, options: dict) -> "Asked":
@@ -59,6 +64,8 @@ class Asked(NamedTuple):
         for name, value in (("seeds", seeds), ("splits", splits)):
             if isinstance(value, bool) or not isinstance(value, int | None) or (value is not None and value < 1):
                 raise CoterieError(f"{name} must be an integer of at least 1, not {value!r}")
+            if value is not None and value > MOST_RUNS:
+                raise CoterieError(f"{name} must be at most {MOST_RUNS:,}, not {shown(value)}")
         if not isinstance(seeds, int):
             raise CoterieError(f"seeds must be an integer of at least 1, not {seeds!r}")
         if subject is None:
@@ -101,7 +108,11 @@ class Plan:
         choices = list({**earlier, **new}.values())  # in the order of the folder, with the settings asked for
         splits = asked.splits if asked.splits is not None or there is None else there["compare"]["splits"]
         federations = draw_splits(federation, number_of_splits(federation, splits))
-        variants = {c.label: _variant(experiment, asked, c) for c in choices}
+        variants = {c.label: _variant(experiment, asked, c) for c in choices if c.label in new}
+        if folder is not None and there is not None:
+            with registry.names_from(folder.path / "comparison.toml", asked.trust_code):
+                added = {c.label: _variant(experiment, asked, c) for c in choices if c.label not in new}
+            variants = {c.label: (variants | added)[c.label] for c in choices}
         values: dict[str, Tuned] = {label: {} for label in variants}
         if asked.tune and _can_tune(federations):
             variants = {label: _keeping_best(each) for label, each in variants.items()}
@@ -111,6 +122,8 @@ class Plan:
         if not isinstance(asked.subject, Federation):
             command = repeat_command(experiment, choices, seeds, len(federations), asked.tune)
         plan = cls(variants, federations, values, seeds, asked.tune, command)
+        if plan.first_seed + max(plan.runs) > LARGEST_SEED:
+            raise CoterieError(f"run.seed + seeds must stay below {LARGEST_SEED:,}: choose a smaller run.seed")
         if folder is not None:
             plan._check_folder(folder)
         return plan

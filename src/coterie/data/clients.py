@@ -214,6 +214,8 @@ def _check(federation: Federation) -> None:
     if len(set(names)) != len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise CoterieError(f"two clients are called {repeated!r}; names must be unique")
+    if "hub" in names:
+        raise CoterieError("a client is called 'hub', as the hub in the ledger is: give it another name")
     for part in PARTS:
         split: Part = getattr(federation, part)
         if len(split.count) != len(names):

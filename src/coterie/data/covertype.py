@@ -16,7 +16,7 @@ from coterie.data.formats import read_npz
 from coterie.data.samples import Samples
 from coterie.data.unpack import BROKEN
 from coterie.errors import CoterieError
-from coterie.spec import param, spec
+from coterie.spec import LARGEST_SEED, param, spec
 
 __all__ = ["Covtype"]
 
@@ -79,7 +79,7 @@ class Covtype:
     binary: bool = param(False, "lodgepole pine against the rest instead of seven classes")
     client: Literal["soil", "wilderness", "wilderness-soil"] = param("soil", "whose row it is: 40, 4 or 75 owners")
     rows: int | None = param(None, "draw this many rows at random, all if none", at_least=1)
-    seed: int = param(0, "seed of that draw", at_least=0)
+    seed: int = param(0, "seed of that draw", at_least=0, at_most=LARGEST_SEED)
 
     def load(self) -> Samples:
         """Read the table."""

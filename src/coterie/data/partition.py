@@ -14,7 +14,7 @@ from coterie.data.clients import Federation, Redraw
 from coterie.data.samples import Samples, encode
 from coterie.data.split import Splits, client_count, generator, share_out
 from coterie.errors import CoterieError
-from coterie.spec import build, param, spec, to_dict
+from coterie.spec import LARGEST_SEED, build, param, spec, to_dict
 
 __all__ = ["Classes", "DataDefault", "Groups", "Iid", "Natural", "Quantity", "divide", "with_same_owners"]
 
@@ -127,6 +127,7 @@ class Natural(Splits):
         None,
         "the seed of the choice of owners, where clients is a limit; default: the partition's",
         at_least=0,
+        at_most=LARGEST_SEED,
     )
 
     def __call__(self, samples: Samples, clients: int | None, seed: int) -> Federation:

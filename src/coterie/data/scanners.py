@@ -7,7 +7,7 @@ import numpy as np
 from coterie.data.embedded import Digits
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
-from coterie.spec import param, spec
+from coterie.spec import LARGEST_SEED, param, spec
 
 __all__ = ["SCANNERS", "DigitScanners"]
 
@@ -37,7 +37,7 @@ class DigitScanners:
     unequal: float = param(
         0.3, "how much the sites' sizes differ: up to this share around the mean", at_least=0, below=1
     )
-    seed: int = param(0, "seed that deals out the images", at_least=0)
+    seed: int = param(0, "seed that deals out the images", at_least=0, at_most=LARGEST_SEED)
 
     def __post_init__(self) -> None:
         if self.scanners > self.sites:

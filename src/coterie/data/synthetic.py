@@ -6,7 +6,7 @@ import numpy as np
 
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
-from coterie.spec import param, spec
+from coterie.spec import LARGEST_SEED, param, spec
 
 __all__ = ["HierarchicalLinear", "PlantedGroups", "Truth"]
 
@@ -40,7 +40,7 @@ class HierarchicalLinear:
     within: float = param(1.0, "variance of the clients in a cluster", at_least=0)
     noise: float = param(1.0, "variance of the targets; not used if logistic", at_least=0)
     logistic: bool = param(False, "targets are two classes instead of numbers")
-    seed: int = param(0, "seed of the generator", at_least=0)
+    seed: int = param(0, "seed of the generator", at_least=0, at_most=LARGEST_SEED)
 
     def truth(self, seed: int | None = None) -> Truth:
         """Return the true coefficients; `seed` replaces the field of that name."""
@@ -95,7 +95,7 @@ class PlantedGroups:
     train_size: int = param(20, "training samples of a client", at_least=1)
     validation_size: int = param(10, "validation samples of a client", at_least=1)
     test_size: int = param(50, "test samples of a client", at_least=1)
-    seed: int = param(0, "seed of the generator", at_least=0)
+    seed: int = param(0, "seed of the generator", at_least=0, at_most=LARGEST_SEED)
 
     def __post_init__(self) -> None:
         for name, limit, what in (

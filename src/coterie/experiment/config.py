@@ -21,7 +21,7 @@ from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
 from coterie.experiment.about import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
-from coterie.spec import build, nearest, param, spec, to_dict
+from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
 
 __all__ = ["FORMAT", "SECTIONS", "Experiment", "RunSettings", "default_tables"]
 
@@ -38,7 +38,7 @@ class RunSettings:
     """How long and how a run goes."""
 
     rounds: int = param(50, "communication rounds", at_least=1)
-    seed: int = param(0, "everything random in training is drawn from it", at_least=0)
+    seed: int = param(0, "everything random in training is drawn from it", at_least=0, at_most=LARGEST_SEED)
     evaluate_every: int = param(0, "rounds between two evaluations; 0 evaluates 20 times", at_least=0)
     patience: int = param(0, "evaluations without a better validation score before the run stops; 0: never", at_least=0)
     keep: Literal["best"] | None = param(
@@ -137,7 +137,8 @@ class Experiment:
 
 def default_tables(data: str | None) -> dict[str, dict[str, Any]]:
     """Return what is chosen for a data set by default, besides the defaults of every setting."""
-    return DEFAULTS.get(SECTIONS["data"].default if data is None else data, {})
+    name = SECTIONS["data"].default if data is None else data
+    return DEFAULTS.get(name, {}) if isinstance(name, str) else {}  # what is no text is refused with its section
 
 
 def _fields() -> list[str]:

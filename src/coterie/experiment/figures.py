@@ -24,6 +24,7 @@ def summary_of(result: "Result") -> dict[str, Any]:
         "seed": result.config["run"]["seed"],
         "round": result.best_round,
         "role": result.role,
+        "learns_weights": result.learns_weights,
         "metric": result.metric,
         "higher_is_better": result.higher_is_better,
         "mean": float(score.mean()),

@@ -17,6 +17,7 @@ from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
+from coterie.experiment.memory import check_fit, parameters_of
 from coterie.experiment.parts import Part
 from coterie.graphs.graph import Graph, require_connected
 from coterie.graphs.measured import MeasuredGraph
@@ -64,6 +65,7 @@ class Job:
         elif experiment.partition is not None and isinstance(experiment.partition.spec, DataDefault):
             raise CoterieError("partition auto is decided by the data: use the experiment that Experiment.load returns")
         task = task or make_task(experiment, federation)
+        check_fit(task.size, len(federation), task.dtype)
         method = experiment.method.spec
         method.check(task, federation)
         measured = measure_graph(method, experiment.graph, federation, task)
@@ -123,7 +125,11 @@ def load_federation(experiment: Experiment) -> Federation:
 def make_task(experiment: Experiment, federation: Federation) -> Task:
     """Build the task of an experiment."""
     model, common, augment = experiment.model.spec, experiment.model.common, experiment.augment
+    shape, outputs = federation.sample_shape, federation.classes
     with precision(experiment.run.precision):
+        if hasattr(model, "build"):
+            alone = parameters_of(lambda key: model.build(shape, outputs, key))
+            check_fit(common.members * alone, 1, experiment.run.precision)  # the task makes one, for its shapes
         return Task.of(
             federation,
             _with_affine_input(federation, model) if common.input_affine else model,

@@ -250,6 +250,7 @@ class Loop:
             best_round=self.best_round,
             metric=job.task.metric,
             role=job.method.role,
+            learns_weights=job.method.learns_weights,
             device=self.engine.device.label,
             folder=None if self.folder is None else self.folder.path,
             task=self.training.task,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from coterie import registry
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
-from coterie.spec import build, nearest, param, spec, to_dict
+from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
 
 __all__ = [
     "SECTIONS",
@@ -32,15 +32,15 @@ class GraphSettings:
     weights: Literal["auto", "metropolis", "lazy-metropolis", "laplacian"] = param(
         "auto", "how neighbours are weighted; auto: lazy-metropolis for methods that correct gossip, else metropolis"
     )
-    seed: int = param(0, "the seed of a random graph", at_least=0)
+    seed: int = param(0, "the seed of a random graph", at_least=0, at_most=LARGEST_SEED)
 
 
 @spec
 class PartitionSettings:
     """Settings of the partition section that hold for every partition."""
 
-    clients: int | None = param(None, "number of clients", at_least=1)
-    seed: int = param(0, "the seed of the partition", at_least=0)
+    clients: int | None = param(None, "number of clients", at_least=1, at_most=10_000_000)
+    seed: int = param(0, "the seed of the partition", at_least=0, at_most=LARGEST_SEED)
 
 
 @spec
@@ -48,7 +48,7 @@ class ModelSettings:
     """Settings of the model section that hold for every model."""
 
     personal: tuple[str, ...] = param((), "parts that stay with the client, by the names `coterie show MODEL` prints")
-    members: int = param(1, "models of each client, whose predictions are averaged", at_least=1)
+    members: int = param(1, "models of each client, whose predictions are averaged", at_least=1, at_most=1000)
     input_affine: bool = param(False, "an affine layer called input before the model, the identity at first")
 
 
@@ -73,8 +73,6 @@ class Part:
         """Check a section of the config file and complete it."""
         kind = SECTIONS[section]
         name = table.get("name", kind.default)
-        if not isinstance(name, str):
-            raise CoterieError(f"{section}.name must be text, not {name!r}")
         chosen = registry.load(kind.name, name)
         common = registry.imported(kind.common, section) if kind.common else None
         shared = {field.name for field in dataclasses.fields(common)} if common else set()

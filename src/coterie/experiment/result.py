@@ -49,6 +49,8 @@ class Result:
         variables: the personal models `[K, ...]`, on the host; None where they are only in the folder.
         scored: every score of the kept models, or what computes them (see `all_scores`).
         answers: how rows become inputs and outputs predictions, or what makes that (see `prediction_rules`).
+        learns_weights: whether the method learns with whom to cooperate.
+        trust_code: whether code that the folder names (FILE.py:CLASS) may run when a model is asked for.
     """
 
     config: dict[str, Any]
@@ -66,6 +68,8 @@ class Result:
     variables: Any = None
     scored: Scores | Callable[[], Scores] | None = None
     answers: Any = None
+    learns_weights: bool = False
+    trust_code: bool = False
 
     def __repr__(self) -> str:
         from coterie.experiment.describe import line
@@ -227,7 +231,7 @@ class Result:
         if self.task is None:
             from coterie.experiment.rebuilding import task_of_run
 
-            self.task = task_of_run(self.config, self.folder)
+            self.task = task_of_run(self.config, self.folder, self.trust_code)
         if len(self.names) <= MODEL_FILES:
             return read_model(inside(self.folder, "models", model_file(i, self.names[i])), self.task)
         return read_model(inside(self.folder, "models", ALL_MODELS), self.task, i, len(self.names))
@@ -270,8 +274,14 @@ class Result:
         return self.graphs[chosen]
 
     @classmethod
-    def read(cls, path: str | Path, task: Any = None) -> "Result":
-        """Read the result of a complete run from its folder; a model is loaded when it is asked for."""
+    def read(cls, path: str | Path, task: Any = None, *, trust_code: bool = False) -> "Result":
+        """Read the result of a complete run from its folder; a model is loaded when it is asked for.
+
+        Args:
+            path: the folder.
+            task: what each client learned, where it is known.
+            trust_code: whether code that the folder names (FILE.py:CLASS) may run: it can do whatever you can do.
+        """
         folder = RunFolder(path)
         config = folder.config()
         if not folder.complete:
@@ -294,6 +304,8 @@ class Result:
             role=role_of(summary, config),
             folder=folder.path,
             task=task,
+            learns_weights=summary.get("learns_weights", False),
+            trust_code=trust_code,
         )
 
 

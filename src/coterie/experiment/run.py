@@ -15,6 +15,7 @@ from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.result import Result
 from coterie.experiment.screen import shown_run
 from coterie.graphs.measured import MeasuredGraph
+from coterie.registry import names_from
 
 __all__ = ["Job", "Progress", "execute", "resume", "run"]
 
@@ -59,10 +60,19 @@ def run(
         return execute(job, out=out, device=place, progress=notify)
 
 
-def resume(path: str | Path, device: str | Device = "auto", progress: Progress | bool | None = None) -> Result:
+def resume(
+    path: str | Path,
+    device: str | Device = "auto",
+    progress: Progress | bool | None = None,
+    *,
+    trust_code: bool = False,
+) -> Result:
     """Continue the run in a folder; its end is bit-identical to that of a run that was never stopped.
 
-    The arguments are those of `run`.
+    Args:
+        path: the folder.
+        device, progress: as in `run`.
+        trust_code: whether code that the folder names (FILE.py:CLASS) may run: it can do whatever you can do.
     """
     config = RunFolder(path).config()
     if config.get("data", {}).get("name") == "in-memory":
@@ -70,7 +80,8 @@ def resume(path: str | Path, device: str | Device = "auto", progress: Progress |
             f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"
         )
     place = _device(device)
-    job = Job.of(Experiment.from_dict(config))
+    with names_from(RunFolder(path).path / "config.toml", trust_code):
+        job = Job.of(Experiment.from_dict(config))
     with _shown(job, progress) as notify:
         return execute(job, out=path, device=place, progress=notify)
 

@@ -75,7 +75,7 @@ def write_model(run: TrainedRun, client: str, out: str | Path) -> TrainedRun:
         own = {name: entry for name, entry in run.answers.intervals["clients"].items() if name == client}
         _write_json(folder / "intervals.json", {**run.answers.intervals, "clients": own})
     _write_json(folder / RECORD_FILE, record)
-    return open(folder, model=run._model)
+    return open(folder, model=run._model, trust_code=run.trust_code)
 
 
 def _write_portable(run: TrainedRun, client: str, folder: Path) -> None:

@@ -59,7 +59,7 @@ def model_of_newcomer(run: "TrainedRun", rows: Any, group: int | str | None, nam
     """Return the model of a client that took no part: see `TrainedRun.new_client`."""
     from coterie.experiment.rebuilding import method_of
 
-    method = method_of(run.config)
+    method = method_of(run.config, run.path, run.trust_code)
     label, rule = run.config["method"]["name"], "mixture" if method is None else method.newcomer
     if group is not None and rule != "cluster":
         raise CoterieError(f"group is for methods of known clusters, and {label} knows none; leave it out")

@@ -53,6 +53,7 @@ class TrainedRun:
         answers: how rows become inputs and outputs predictions.
         model: the model, where it is one of the user's own that the config cannot name.
         joined: how a client that joined later got its model, and its weights over the others.
+        trust_code: whether code that the folder names (FILE.py:CLASS) may run.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class TrainedRun:
         answers: Answers,
         model: Any = None,
         joined: Mapping[str, Any] | None = None,
+        trust_code: bool = False,
     ):
         self.path, self.config, self.about, self.answers, self.joined = path, config, about, answers, joined
-        self.load, self._model = load, model
+        self.load, self._model, self.trust_code = load, model, trust_code
 
     def __repr__(self) -> str:
         count = len(self.clients)
@@ -82,7 +84,7 @@ class TrainedRun:
         """What each client learned."""
         from coterie.experiment.rebuilding import task_of
 
-        return task_of(self.config, self.about, self.path, self._model)
+        return task_of(self.config, self.about, self.path, self._model, self.trust_code)
 
     def model(self, client: str) -> PersonalModel:
         """Return a client's personal model: `.predict(rows)`, or a function of a batch of inputs."""
@@ -122,7 +124,14 @@ class TrainedRun:
         return model_of_newcomer(self, rows, group, name)
 
 
-def open(path: str | Path, method: str | None = None, *, seed: int | None = None, model: Any = None) -> TrainedRun:
+def open(
+    path: str | Path,
+    method: str | None = None,
+    *,
+    seed: int | None = None,
+    model: Any = None,
+    trust_code: bool = False,
+) -> TrainedRun:
     """Open a trained run from its folder; no data file is needed.
 
     Args:
@@ -130,10 +139,11 @@ def open(path: str | Path, method: str | None = None, *, seed: int | None = None
         method: of a comparison: the method's label; default: the best on the leaderboard that needs no pooled data.
         seed: of a comparison: which run of the method; default: the first.
         model: the model the run was trained with, if it is a module or a function of your own.
+        trust_code: whether code that the folder names (FILE.py:CLASS) may run: it can do whatever you can do.
     """
     folder = Path(path)
     if holds(folder, RECORD_FILE):
-        return _single(folder, model)
+        return _single(folder, model, trust_code)
     if holds(folder, "comparison.toml"):
         folder = _run_of_comparison(folder, method, seed)
     elif method is not None or seed is not None:
@@ -153,10 +163,10 @@ def open(path: str | Path, method: str | None = None, *, seed: int | None = None
             return read_model(inside(folder, "models", ALL_MODELS), task, place, len(names))
         return read_model(inside(folder, "models", model_file(place, names[place])), task)
 
-    return TrainedRun(folder, config, about, load, Answers.read(folder, about, config), model)
+    return TrainedRun(folder, config, about, load, Answers.read(folder, about, config), model, None, trust_code)
 
 
-def _single(folder: Path, model: Any) -> TrainedRun:
+def _single(folder: Path, model: Any, trust_code: bool) -> TrainedRun:
     """Open the folder of one client's model."""
     record = read_model_record(folder)
     answers = Answers.read(folder, record["about"], record["config"])
@@ -165,7 +175,8 @@ def _single(folder: Path, model: Any) -> TrainedRun:
     def load(place: int, task: Any) -> Any:
         return None if place < 0 else read_model(inside(folder, MODEL_FILE), task)
 
-    return TrainedRun(folder, record["config"], record["about"], load, answers, model, record.get("joined"))
+    joined = record.get("joined")
+    return TrainedRun(folder, record["config"], record["about"], load, answers, model, joined, trust_code)
 
 
 def read_model_record(folder: Path) -> dict[str, Any]:

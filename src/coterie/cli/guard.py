@@ -1,0 +1,81 @@
+"""What goes wrong, in words: every error that a user can cause or mend is one sentence and exit status 2.
+
+An error in a file of the user's own is shown with its traceback, from the first line of that file on. Any other error
+is ours, and its traceback is for a bug report.
+"""
+
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from coterie.cli.terminal import lasting_output, say
+from coterie.errors import CoterieError, CoterieWarning
+
+__all__ = ["Guarded"]
+
+TOO_LITTLE_MEMORY = (
+    "there is not enough memory for this: lower partition.clients, the sizes in [model] or method.batch_size, or set "
+    "run.chunk"
+)
+
+
+class Guarded(TyperGroup):
+    """Prints the errors of a user as sentences."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with lasting_output():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always", CoterieWarning)
+                    warnings.showwarning = _show_warning  # type: ignore[assignment]
+                    return super().invoke(ctx)
+            except KeyboardInterrupt:
+                say("stopped; start it again", to_errors=True)
+                raise typer.Exit(130) from None
+            except (Exception, SystemExit) as error:
+                sentence = _sentence(error)
+                if sentence is None:
+                    raise
+                say(f"coterie: {' '.join(sentence.splitlines())}{_own_traceback(error)}", to_errors=True)
+                raise typer.Exit(2) from error
+
+
+def _show_warning(message: Any, *_: Any) -> None:
+    """Print a warning as one sentence, without the line of code that raised it."""
+    say(f"coterie: {message}", to_errors=True)
+
+
+def _sentence(error: BaseException) -> str | None:
+    """Say what went wrong; None where it is not the user's or the machine's doing."""
+    if isinstance(error, CoterieError):
+        return str(error)
+    own = _own_frames(error)
+    if own is not None:
+        return f"{own.tb_frame.f_code.co_filename} stopped with {type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return TOO_LITTLE_MEMORY
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror}"
+    return None
+
+
+def _own_traceback(error: BaseException) -> str:
+    """Return the traceback of an error in the user's own code, from its first line there on; empty for other errors."""
+    cause = error.__cause__ if isinstance(error, CoterieError) else error
+    own = None if cause is None else _own_frames(cause)
+    if cause is None or own is None:
+        return ""
+    return "\n" + "".join(traceback.format_exception(type(cause), cause, own, chain=False)).rstrip()
+
+
+def _own_frames(error: BaseException) -> Any:
+    if "coterie.registry" not in sys.modules:
+        return None
+    from coterie.registry import own_frames
+
+    return own_frames(error)
