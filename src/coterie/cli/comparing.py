@@ -124,7 +124,7 @@ def run_comparison(
     With a `port` (0: any that is free) a page on this computer shows the curves while they grow.
     """
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console)
+    device = chosen_device(where, preallocate, console, folder)
     from coterie.cli.watch import watched
     from coterie.comparison.compare import compare as compare_methods
 

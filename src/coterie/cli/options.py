@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +36,7 @@ Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Everything random in training is drawn from it.")]
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
 CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are compressed (coterie list codecs).")]
-Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
+Where = Annotated[str, typer.Option("--device", help="auto, cpu, cpu:N for N virtual devices, gpu, gpu:N.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
 
@@ -84,27 +85,32 @@ def console_for(as_json: bool) -> Any:
     return Console(stderr=as_json, highlight=False)
 
 
-def chosen_device(where: str, preallocate: bool, console: Any) -> Any:
-    """Choose the device before anything else uses JAX, and print it: the first line of every run."""
+def chosen_device(where: str, preallocate: bool, console: Any, folder: Path | None = None) -> Any:
+    """Choose the device before anything else uses JAX, and print it: the first line of every run.
+
+    What has begun in `folder` continues on the kind and number of devices it began with.
+    """
     from coterie.experiment.device import choose_device
 
-    device = choose_device(where, preallocate=preallocate)
+    device = choose_device(where, preallocate=preallocate, folder=folder)
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
     return device
 
 
 @contextlib.contextmanager
 def screen_for(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
-    """Show progress; on Ctrl-C print the command that continues."""
+    """Show progress; on Ctrl-C, or when the process is asked to end, print the command that continues."""
+    from coterie.experiment.interruption import Terminated, termination
     from coterie.experiment.screen import Screen
 
     screen = Screen(console, runs)
     try:
-        with screen:
+        with termination(), screen:
             yield screen
-    except KeyboardInterrupt:
-        typer.echo(f"stopped after round {screen.round}; continue with: coterie resume {folder}", err=True)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stop:
+        with contextlib.suppress(OSError):  # after SIGHUP the terminal is gone
+            typer.echo(f"stopped after round {screen.round}; continue with: coterie resume {folder}", err=True)
+        raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
 
 
 def report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
