@@ -27,8 +27,11 @@ ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how a file begins that was compressed by zsta
 def keep_programs() -> None:
     """Turn on JAX's persistent compilation cache, unless the user has set one up or switched it off."""
     import jax
+    import jaxlib.version
 
-    if _folder() is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # Older versions print two long lines of alarm about every program that they read back on a CPU.
+    quiet = jaxlib.version.__version_info__ >= (0, 10, 2)
+    if quiet and _folder() is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(_our_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST)
 
