@@ -1,6 +1,7 @@
 """The folder of a comparison: one file that says what is compared, and one folder per method.
 
 comparison.toml              what is compared; `coterie compare` reads it, too
+machine.json                 the kind and number of devices it began on
 lock                         locked by the process that writes here
 <label>/seed-<n>/            a run
 <label>/tuning-<split>.json  what was tried and chosen before the runs of a split
