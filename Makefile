@@ -1,10 +1,12 @@
 # Every command a person or a machine needs. `make demo` first; `make test` is what CI runs.
 #
 #   make demo                         would cooperation help? (embedded data, report in comparison/report.html)
-#   make test                         lint, types, tests, documentation
+#   make test                         lint, types, tests, a sample of them with the lowest versions, documentation
 #   make lint                         the first two of them
+#   make test-lowest                  a sample of the tests with the lowest versions that pyproject.toml allows
 #   make docs                         the documentation as pages that open without a network: site/index.html
-#   make soak                         every test with all of its cases; kill and resume real runs, 200 times
+#   make soak                         every test with all of its cases; kill and resume real runs, 200 times; an hour of
+#                                     damaged files for every reader
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
 #   make clean                        remove the environments and caches (never results)
@@ -13,12 +15,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+LOWEST := .venv-lowest
 TORCH ?= torch
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 CUDA ?= cuda12
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs soak same-numbers bench-cpu bench-gpu clean
+.PHONY: help demo test lint test-lowest docs soak same-numbers bench-cpu bench-gpu clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,12 +38,21 @@ QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(EXACT)
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(EXACT)
+	$(MAKE) test-lowest
 	$(MAKE) docs
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What an old version lacks shows where libraries are used most: the command line with its report, tables, graphs, loops
+# on the host. Another sample: make test-lowest SAMPLE=tests/methods. Old libraries warn of newer ones: no error here.
+SAMPLE := tests/attacks/test_machine.py tests/codecs/test_frame.py tests/data/tables tests/data/test_files.py \
+  tests/graphs/test_graph.py tests/numerics/test_codebook.py tests/test_registry.py
+
+test-lowest: $(LOWEST)/installed
+	XLA_FLAGS="$(QUICK)" $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal -o filterwarnings=default $(SAMPLE)
 
 # mkdocs is strict: a broken link, a wrong docstring or a page that is not in the menu ends it.
 docs: $(VENV)/installed-dev
@@ -50,6 +62,7 @@ docs: $(VENV)/installed-dev
 soak: $(VENV)/installed-dev
 	COTERIE_FULL=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python benchmarks/soak_kill.py
+	$(BIN)/python benchmarks/soak_fuzz.py
 
 same-numbers: $(VENV)/installed-dev
 	@test -n "$(BASE)" || { echo "say which commit to compare with: make same-numbers BASE=<commit>" >&2; exit 2; }
@@ -80,7 +93,7 @@ bench-gpu:
 	$(bench_gpu) benchmarks/overhead.py --device gpu
 
 clean:
-	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site
+	rm -rf $(VENV) $(BENCH) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environments. A stamp says what is installed; it is out of date when pyproject.toml changes.
@@ -102,6 +115,13 @@ $(VENV)/installed-dev: pyproject.toml
 	$(call environment,$(VENV))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/installed-demo
+
+$(LOWEST)/installed: pyproject.toml tests/support/lowest.py | $(VENV)/installed-dev
+	$(call environment,$(LOWEST))
+	@$(BIN)/python tests/support/lowest.py > $(LOWEST)/lowest.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(LOWEST)/lowest.txt \
+	  -e '.[report,parquet,numba]' hypothesis pytest pytest-timeout pytest-xdist
+	@touch $@
 
 $(BENCH)/cpu/installed: pyproject.toml
 	$(call environment,$(BENCH)/cpu)

@@ -455,7 +455,7 @@ def test_arrays_that_do_not_fit_are_one_sentence():
         (["compare", "--set", "rounds=1"], "write SECTION.KEY=VALUE"),
         (["compare", "--set", "rum.rounds=1"], "unknown section [rum]; did you mean run?"),
         (["compare", "--set", "run.round=1"], "unknown key run.round; did you mean rounds?"),
-        (["compare", "--device", "tpu"], "device must be auto, cpu, gpu or gpu:N, not 'tpu'"),
+        (["compare", "--device", "tpu"], "device must be auto, cpu, cpu:N, gpu or gpu:N, not 'tpu'"),
         (["compare", "--data", "digits", "--set", "partition.classes=11"], "classes must be at most 10"),
         (["compare", "--data", "digits", "--clients", "1000"], "client"),
         (["compare", "--methods", "os:path"], "os:path is not a method, which is a class with @method and round()"),

@@ -162,7 +162,7 @@ def test_a_hub_is_counted_by_who_takes_part():
         ({"graph": nx.path_graph(3), "method": "gossip-sgd"}, "the graph has 3 nodes but the federation 5 clients"),
         ({"rounds": 0}, r"run\.rounds must be at least 1"),
         ({"round": 3}, r"unknown key run\.round; did you mean rounds"),
-        ({"device": "tpu"}, "device must be auto, cpu, gpu or gpu:N"),
+        ({"device": "tpu"}, "device must be auto, cpu, cpu:N, gpu or gpu:N"),
     ],
 )
 def test_bad_arguments(arguments, message):

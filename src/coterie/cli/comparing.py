@@ -137,7 +137,7 @@ def run_comparison(
     methods that the folder has already may be code of its own.
     """
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console)
+    device = chosen_device(where, preallocate, console, folder)
     from coterie.cli.watch import watched
     from coterie.comparison.compare import compare as compare_methods
 

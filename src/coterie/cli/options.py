@@ -4,7 +4,7 @@ import contextlib
 import errno
 import importlib.util
 import os
-import shlex
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ import typer
 
 from coterie.cli.terminal import say
 from coterie.errors import CoterieError, shown
+from coterie.storage.commands import command
 
 __all__ = [
     "CodecName",
@@ -58,7 +59,7 @@ def checked_out(path: Path | None) -> Path | None:
 
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.", callback=checked_out)]
 CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are compressed (coterie list codecs).")]
-Where = Annotated[str, typer.Option("--device", help="auto, cpu, gpu, or gpu:1 for the second GPU.")]
+Where = Annotated[str, typer.Option("--device", help="auto, cpu, cpu:N for N virtual devices, gpu, gpu:N.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run code of others that the folder names (FILE.py:CLASS); read it first.")
@@ -114,30 +115,35 @@ def code_of(file: Path, trust_code: bool) -> contextlib.AbstractContextManager[N
     return names_from(file, trust_code) if of_folder else contextlib.nullcontext()
 
 
-def chosen_device(where: str, preallocate: bool, console: Any) -> Any:
-    """Choose the device before anything else uses JAX, and print it: the first line of every run."""
+def chosen_device(where: str, preallocate: bool, console: Any, folder: Path | None = None) -> Any:
+    """Choose the device before anything else uses JAX, and print it: the first line of every run.
+
+    What has begun in `folder` continues on the kind and number of devices it began with.
+    """
     from coterie.experiment.device import choose_device
 
-    device = choose_device(where, preallocate=preallocate)
+    device = choose_device(where, preallocate=preallocate, folder=folder)
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
     return device
 
 
 @contextlib.contextmanager
 def screen_for(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
-    """Show progress; on Ctrl-C print the command that continues."""
+    """Show progress; on Ctrl-C, or when the process is asked to end, print the command that continues."""
+    from coterie.experiment.interruption import Terminated, termination
     from coterie.experiment.screen import Screen
 
     screen = Screen(console, runs)
     try:
-        with screen:
+        with termination(), screen:
             yield screen
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         begun = any((folder / file).is_file() for file in FOLDER_CONFIGS)
-        resume = f"continue with: coterie resume {shlex.quote(str(folder))}"
+        resume = f"continue with: {command('resume', folder)}"
         advice = f"stopped after round {screen.round}; {resume}" if begun else "stopped before it began; start it again"
-        say(advice, to_errors=True)
-        raise typer.Exit(130) from None
+        with contextlib.suppress(OSError):  # after SIGHUP the terminal is gone
+            say(advice, to_errors=True)
+        raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
 
 
 def report_or_note(comparison: Any, path: Path, console: Any) -> str | None:

@@ -56,7 +56,7 @@ def run(
     data = chosen.data.name.rpartition(":")[2]
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console)
+    device = chosen_device(where, preallocate, console, folder)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.folder import RunFolder
     from coterie.experiment.job import Job
@@ -99,7 +99,7 @@ def resume(
 
     tables = RunFolder(folder).config()
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console)
+    device = chosen_device(where, preallocate, console, folder)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.run import resume as resume_run
 

@@ -23,6 +23,7 @@ from coterie.errors import CoterieError, Diverged, StorageError
 from coterie.experiment.about import about_clients
 from coterie.experiment.config import Experiment
 from coterie.experiment.folder import RunFolder
+from coterie.experiment.machine import keep_machine
 from coterie.experiment.result import Result
 from coterie.storage.toml import difference
 
@@ -63,7 +64,7 @@ def compare(
         seeds: runs of each method, with seeds that count up.
         out: folder of the comparison; None keeps everything in memory. Runs that are complete in it are not repeated,
             and methods that it has already stay in the comparison.
-        device: "auto", "cpu", "gpu", "gpu:1".
+        device: "auto", "cpu", "cpu:2", "gpu", "gpu:1", as for `coterie.run`.
         progress: True shows bars, False nothing, None (the default) bars in a terminal and in a notebook; or a
             function, called as `progress(label, seed, stage, round, rounds, metrics)`.
         splits: how often the clients' samples are divided into train, validation and test; the runs take these splits
@@ -80,7 +81,8 @@ def compare(
     from coterie.experiment.device import Device, choose_device
     from coterie.experiment.screen import shown
 
-    device = device if isinstance(device, Device) else choose_device(device)  # before JAX is used: it counts the cores
+    if not isinstance(device, Device):  # before JAX is used: it counts the cores
+        device = choose_device(device, folder=out)
     asked = Asked.of(experiment, methods, seeds, splits, tune, options)._replace(trust_code=trust_code)
     folder = None if out is None else ComparisonFolder(out)
     with contextlib.ExitStack() as locks:
@@ -98,6 +100,7 @@ def compare(
                 if folder.exists():
                     raise CoterieError(f"{folder.path} was begun by another process just now; call this once more")
             plan.write(folder)
+            keep_machine(folder.path, device.machine)
         with shown(progress, len(plan.runs) * len(plan.variants)) as runner.progress:
             runner.run()
     results = runner.results

@@ -2,6 +2,7 @@
 
 coterie.json                 the marker, written first: this is the folder of a comparison
 comparison.toml              what is compared; `coterie compare` reads it, too
+machine.json                 the kind and number of devices it began on
 lock                         locked by the process that writes here
 <label>/seed-<n>/            a run
 <label>/tuning-<split>.json  what was tried and chosen before the runs of a split

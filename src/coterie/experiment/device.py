@@ -3,12 +3,13 @@
 import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import platformdirs
-
 from coterie.errors import CoterieError
+from coterie.experiment.machine import MOST_DEVICES, Machine, read_machine
+from coterie.experiment.programs import keep_programs
 
 __all__ = ["Device", "choose_device"]
 
@@ -20,39 +21,85 @@ class Device(NamedTuple):
     devices: tuple[Any, ...]
     label: str
 
+    @property
+    def machine(self) -> Machine:
+        """What of it the last bits of a run depend on."""
+        import jax
 
-def choose_device(name: str = "auto", *, preallocate: bool = False, cores: int | None = None) -> Device:
+        name = _cpu_name() if self.platform == "cpu" else self.devices[0].device_kind
+        return Machine(self.platform, len(self.devices), name, jax.__version__)
+
+
+def choose_device(
+    name: str = "auto", *, preallocate: bool = False, cores: int | None = None, folder: str | Path | None = None
+) -> Device:
     """Choose where to run.
 
     Args:
-        name: "auto" (a GPU if JAX finds one), "cpu", "gpu", or "gpu:1".
+        name: "auto" (a GPU if JAX finds one), "cpu", "cpu:2" for two virtual devices, "gpu", or "gpu:1".
         preallocate: let JAX take most of the GPU's memory in advance (faster allocation, unfriendly to others).
         cores: how many virtual CPU devices share the clients; default one per core.
+        folder: that of a run or a comparison. If it has begun, "auto" is the kind of device it began on, and a CPU has
+            as many virtual devices as then, on any number of cores: that gives the same bits.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "true" if preallocate else "false")
     import jax
 
     from coterie.numerics import host
 
-    cores = cores or host.cores()
+    kind, index = _kind_and_number(name)
+    began = None if folder is None else read_machine(folder)
+    on_cpu = began is not None and began.platform == "cpu"
+    if kind == "auto" and on_cpu:
+        kind = "cpu"
+    cores = (index if kind == "cpu" else None) or cores or (began.devices if began and on_cpu else host.cores())
     with contextlib.suppress(RuntimeError):  # JAX was used before: the number of CPU devices cannot change
         jax.config.update("jax_num_cpu_devices", cores)
-    _keep_compiled_programs(jax)
-    kind, _, index = name.partition(":")
-    if kind not in ("auto", "cpu", "gpu") or (index and not (kind == "gpu" and index.isdigit())):
-        raise CoterieError(f"device must be auto, cpu, gpu or gpu:N, not {name!r}")
-    if kind != "cpu":
-        gpus, number = _gpus(jax), int(index or 0)
-        if gpus and number >= len(gpus):
-            there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
-            raise CoterieError(f"device {name} does not exist: there {there}; use gpu:0 .. gpu:{len(gpus) - 1}")
-        if gpus:
-            device = gpus[number]
-            return Device("gpu", (device,), f"{name if index else 'gpu'} ({device.device_kind})")
-        if kind == "gpu":
-            raise CoterieError("device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu")
-    devices = tuple(jax.devices("cpu")[:cores])
-    return Device("cpu", devices, f"cpu ({_cpu_name()}, {len(devices)} of {os.cpu_count()} cores)")
+    keep_programs()
+    with _threads(cores):
+        if kind != "cpu":
+            gpus, number = _gpus(jax), index or 0
+            if gpus and number >= len(gpus):
+                there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
+                raise CoterieError(f"device {name} does not exist: there {there}; use gpu:0 .. gpu:{len(gpus) - 1}")
+            if gpus:
+                device = gpus[number]
+                return Device("gpu", (device,), f"{'gpu' if index is None else name} ({device.device_kind})")
+            if kind == "gpu":
+                raise CoterieError(
+                    "device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu"
+                )
+        devices = tuple(jax.devices("cpu")[:cores])
+    return Device("cpu", devices, f"cpu ({_cpu_name()}, {_share(len(devices), host.cores())})")
+
+
+def _kind_and_number(name: str) -> tuple[str, int | None]:
+    """Return the two parts of a name such as gpu:1."""
+    kind, colon, index = name.partition(":")
+    numbered = kind in ("cpu", "gpu") and index.isascii() and index.isdigit() and len(index) <= 4
+    if kind not in ("auto", "cpu", "gpu") or (colon and not numbered):
+        raise CoterieError(f"device must be auto, cpu, cpu:N, gpu or gpu:N, not {name!r}")
+    if kind == "cpu" and colon and not 1 <= int(index) <= MOST_DEVICES:
+        raise CoterieError(f"device {name}: a CPU has 1 to {MOST_DEVICES} virtual devices")
+    return kind, int(index) if colon else None
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Give XLA as many threads as there are virtual devices, not as there are cores.
+
+    It divides long sums among its threads, so that their last bits depend on the number; it reads this variable once,
+    when the first device is asked for.
+    """
+    before = os.environ.get("NPROC")
+    os.environ["NPROC"] = str(count)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["NPROC"]
+        else:
+            os.environ["NPROC"] = before
 
 
 def _gpus(jax: Any) -> list:
@@ -62,6 +109,12 @@ def _gpus(jax: Any) -> list:
         return []
 
 
+def _share(devices: int, cores: int) -> str:
+    if devices <= cores:
+        return f"{devices} of {os.cpu_count()} cores"
+    return f"{devices} devices on {cores} {'core' if cores == 1 else 'cores'}"
+
+
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -69,10 +122,3 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def _keep_compiled_programs(jax: Any) -> None:
-    """Turn on JAX's persistent compilation cache, unless the user has set one up or switched it off."""
-    if jax.config.jax_compilation_cache_dir is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(Path(platformdirs.user_cache_dir("coterie")) / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -20,6 +20,7 @@ from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
+from coterie.experiment.programs import fitting, repairing
 from coterie.graphs.graph import Graph
 from coterie.learning.buckets import is_buckets
 from coterie.learning.evaluate import evaluate
@@ -119,11 +120,13 @@ class Engine:
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         if signature not in self._compiled:
             self.traces += 1
-            jitted = jax.jit(program, donate_argnums=() if donate is None else donate)
-            self._compiled[signature] = jitted.lower(*arguments).compile()
+            lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
+            with repairing(), fitting():
+                self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start
             start = time.perf_counter()
-        result = jax.block_until_ready(self._compiled[signature](*arguments))
+        with fitting():
+            result = jax.block_until_ready(self._compiled[signature](*arguments))
         self.seconds["program"] += time.perf_counter() - start
         return result
 

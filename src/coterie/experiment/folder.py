@@ -14,6 +14,7 @@
     models/           one safetensors file per client, and `shared.safetensors` where a newcomer gets a shared model
     intervals.json    of a regression: how far predictions may be off (validation rows)
     summary.json      written last: the run is complete
+    machine.json      the kind and number of devices it began on, which a resumed run uses again
     lock              locked by the process that runs (the system releases it when that process dies)
 
 Metrics, timing, graph and ledger grow during the run, and are only made durable (`sync`) before a checkpoint that

@@ -15,6 +15,7 @@ from coterie.experiment import snapshot
 from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, with_stage
 from coterie.experiment.engine import Engine, Training
 from coterie.experiment.folder import RunFolder
+from coterie.experiment.interruption import held_back
 from coterie.experiment.intervals import intervals_of
 from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import shared_model
@@ -93,22 +94,33 @@ class Loop:
         if not self._restore():
             opening = with_cost_of_inputs(with_cost_of_graph(opening, self.job), self.job.federation)
             self._record(0, opening, self.job.graph)
+        short = False  # how long a block of rounds takes is not known before the first
         while not self._ended():
-            count = min(every - self.round % every, settings.rounds - self.round)
-            count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
-            self.state, block = self.training.advance(self.state, self.round + 1, count)
-            for number, loss in enumerate(block.loss, self.round + 1):
-                self._refuse_nan(number, {"train_loss": loss})
-            self.round += count
-            row = self.training.evaluate(self.state, self.round)
-            self._refuse_nan(self.round, row)
-            row |= {"train_loss": block.loss[-1]}
-            self._judge(self.round, row)
-            self.state, announced = self.training.next_stage(self.state, self.round)
-            self._record(self.round, block if announced is None else with_stage(block, announced), graph, row)
-            self._save()
-            self.progress("round", self.round, settings.rounds, row)
+            began = time.monotonic() - self.engine.seconds["compile"]
+            # A signal waits until a short block is saved; before a long one there was a checkpoint.
+            with held_back(short) as stopping:
+                row = self._block(every)
+                self._save()
+                self.progress("round", self.round, settings.rounds, row)
+                if stopping():
+                    self._save(now=True)
+            short = time.monotonic() - self.engine.seconds["compile"] - began < CHECKPOINT_SECONDS
         return self._finish()
+
+    def _block(self, every: int) -> dict[str, np.ndarray]:
+        """Train until the next evaluation and record it; returns its row."""
+        count = min(every - self.round % every, self.job.settings.rounds - self.round)
+        count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
+        self.state, block = self.training.advance(self.state, self.round + 1, count)
+        for number, loss in enumerate(block.loss, self.round + 1):
+            self._refuse_nan(number, {"train_loss": loss})
+        self.round += count
+        row = self.training.evaluate(self.state, self.round) | {"train_loss": block.loss[-1]}
+        self._refuse_nan(self.round, row)
+        self._judge(self.round, row)
+        self.state, announced = self.training.next_stage(self.state, self.round)
+        self._record(self.round, block if announced is None else with_stage(block, announced), graph, row)
+        return row
 
     def _ended(self) -> bool:
         """Whether all rounds are done or patience is used up."""
@@ -163,13 +175,13 @@ class Loop:
         else:
             self.waited += 1
 
-    def _save(self) -> None:
-        """Write a checkpoint when it is time, after everything it covers is safely on disk."""
+    def _save(self, now: bool = False) -> None:
+        """Write a checkpoint when it is time or the run is stopped, after everything it covers is safely on disk."""
         if self.folder is None:
             return
         every = self.job.settings.checkpoint_every
         due = len(self.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
-        if not (due or self._ended()):
+        if not (due or now or self._ended()):
             return
         self.folder.sync()
         arrays = Snapshot(state=jax.device_get(self.state), best=self.best, graph=self._graph_arrays())

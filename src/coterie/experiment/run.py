@@ -12,6 +12,7 @@ from coterie.experiment.engine import Engine
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
+from coterie.experiment.machine import keep_machine
 from coterie.experiment.result import Result
 from coterie.experiment.screen import shown_run
 from coterie.graphs.measured import MeasuredGraph
@@ -37,7 +38,8 @@ def run(
         model: a name, a model spec, an Equinox module, or a function `key -> module`.
         method: a name or a method, for example `coterie.methods.Ditto(lr=0.1)`.
         out: folder of the run; None keeps everything in memory.
-        device: "auto", "cpu", "gpu", "gpu:1".
+        device: "auto", "cpu", "cpu:2" (two virtual devices, on any number of cores), "gpu", "gpu:1". "auto" is a GPU
+            if JAX finds one; a run that has begun continues on the kind and number of devices it began with.
         progress: True shows a bar, False nothing, None (the default) a bar in a terminal and in a notebook; or a
             function, called as `progress(stage, round, rounds, metrics)` after every evaluation.
         **options: any of the following.
@@ -54,7 +56,7 @@ def run(
     Returns:
         The result: metrics, personal models, graph, ledger. A folder that holds a part of this very run is continued.
     """
-    place = _device(device)  # before JAX is used: it counts the cores
+    place = _device(device, out)  # before JAX is used: it counts the cores
     job = Job.of(Experiment.from_objects(federation, model, method, **options), federation)
     with _shown(job, progress) as notify:
         return execute(job, out=out, device=place, progress=notify)
@@ -69,6 +71,8 @@ def resume(
 ) -> Result:
     """Continue the run in a folder; its end is bit-identical to that of a run that was never stopped.
 
+    It is on the same kind of CPU or GPU, on any number of cores; where it cannot be, a warning says so.
+
     Args:
         path: the folder.
         device, progress: as in `run`.
@@ -79,7 +83,7 @@ def resume(
         raise CoterieError(
             f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"
         )
-    place = _device(device)
+    place = _device(device, path)
     with names_from(RunFolder(path).path / "config.toml", trust_code):
         job = Job.of(Experiment.from_dict(config))
     with _shown(job, progress) as notify:
@@ -108,6 +112,8 @@ def execute(
             if not folder.complete:  # the process that had the lock before may have completed it
                 if job.measured_graph is not None:  # a run continues with the graph it began with, on any machine
                     job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
+                device = _device(device, out) if engine is None else engine.device
+                keep_machine(folder.path, device.machine)
                 return _train(job, folder, device, progress, engine)
     return Result.read(folder.path, job.method.adapt(job.task))
 
@@ -125,5 +131,5 @@ def _shown(job: Job, progress: Progress | bool | None) -> contextlib.AbstractCon
     return shown_run(progress, job.config["method"]["name"].rpartition(":")[2], job.settings.seed)
 
 
-def _device(device: str | Device) -> Device:
-    return device if isinstance(device, Device) else choose_device(device)
+def _device(device: str | Device, folder: str | Path | None = None) -> Device:
+    return device if isinstance(device, Device) else choose_device(device, folder=folder)

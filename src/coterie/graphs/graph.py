@@ -90,6 +90,8 @@ class Graph:
 
         try:
             sparse = scipy.sparse.coo_array(matrix)
+            if sparse.dtype.kind not in "biufc":  # older versions of SciPy take words
+                raise ValueError(f"not of {sparse.dtype}")
         except (TypeError, ValueError) as error:
             raise CoterieError(f"the adjacency matrix must be a square matrix of numbers ({error})") from error
         if sparse.ndim != 2 or sparse.shape[0] != sparse.shape[1]:

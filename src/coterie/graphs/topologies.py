@@ -4,6 +4,7 @@ All but `Edges` are undirected; directed networks are in `directed.py`. A direct
 (`Edges`) or from Python (`Graph.from_networkx`).
 """
 
+import tokenize
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ __all__ = [
     "Star",
     "Torus",
 ]
+
+# What NumPy and NetworkX raise for a file that is damaged, or that says it is larger than any memory.
+UNREADABLE = (ValueError, KeyError, SyntaxError, EOFError, MemoryError, OverflowError, tokenize.TokenError)
 
 TRIES = 200  # draws of a random graph before it is refused as too sparse to be connected
 
@@ -226,7 +230,7 @@ class Edges:
                 graph.add_edges_from(_edge_list(file))
         except OSError as error:
             raise CoterieError(f"path: {self.path} cannot be read ({error.strerror or error})") from error
-        except (ValueError, KeyError, SyntaxError, EOFError, networkx.NetworkXException) as error:
+        except (*UNREADABLE, networkx.NetworkXException) as error:
             raise CoterieError(f"path: {self.path} is not a graph that can be read ({error})") from error
         return Graph.from_networkx(_with_silent_clients(graph, clients))
 
@@ -246,7 +250,7 @@ def _edge_list(file: Path) -> list[list[str]]:
 def _with_silent_clients(graph: Any, clients: int) -> Any:
     """Add the ids that an edge list does not mention, if all names in it are ids."""
     ids = set(range(clients))
-    known = {int(node) if node.isdecimal() else -1 for node in graph.nodes}
+    known = {int(node) if node.isdecimal() and len(node) < 10 else -1 for node in graph.nodes}
     if known <= ids:
         graph.add_nodes_from(str(i) for i in ids - known)
     return graph

@@ -1,0 +1,118 @@
+"""Damage every kind of file and message at random, and see whether a reader ever answers with anything but a sentence.
+
+    python benchmarks/soak_fuzz.py                        # an hour
+    python benchmarks/soak_fuzz.py --minutes 2 --seed 7
+    python benchmarks/soak_fuzz.py --inputs 100000        # so many for each reader, however long it takes
+    python benchmarks/soak_fuzz.py --only parquet
+
+A reader returns, or raises `CoterieError` with one sentence. Any other exception, a hang, a file outside of the working
+folder, a program that is started or code of the folder that is run is a failure: the result file has the first input
+of every kind of failure. Where Atheris is installed, `--atheris READER` lets it guide the damage by coverage instead.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from common import publish
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.fuzzing import Edit, Guard, Reader, damaged, draw_edits
+from support.readers import every_reader, trained
+
+MEMORY = 6 << 30  # bytes of a process: what asks for more is a failure, not the end of the machine
+
+
+class Tally:
+    """What the readers answered."""
+
+    def __init__(self) -> None:
+        self.inputs: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+
+    def add(self, reader: Reader, seed: int, edits: list[Edit], failure: str | None) -> None:
+        """Count an answer; of the first failure of its kind, the number of the seed and the edits are kept."""
+        self.inputs[reader.name] += 1
+        if failure is not None:
+            kind = f"{reader.name}: {failure.partition(': ')[0]}"
+            self.failures[kind] += 1
+            if kind not in self.first:
+                self.first[kind] = f"{failure} | seed {seed}, edits {edits}"
+                print(f"{kind}: {failure}", flush=True)
+
+
+def soak(readers: list[Reader], guard: Guard, random: Random, inputs: int | None, seconds: float) -> Tally:
+    """Give readers damaged inputs in turn, until each had `inputs` of them or the time is over."""
+    tally, began, shown = Tally(), time.monotonic(), time.monotonic()
+    while True:
+        todo = [reader for reader in readers if inputs is None or tally.inputs[reader.name] < inputs * reader.weight]
+        if not todo or (inputs is None and time.monotonic() - began > seconds):
+            return tally
+        for reader in todo:
+            for _ in range(max(1, round(20 * reader.weight))):
+                seed, edits = random.randrange(len(reader.seeds)), draw_edits(random)
+                data = reader.wrap(damaged(reader.seeds[seed], edits))
+                tally.add(reader, seed, edits, guard.failure(reader, data))
+        if time.monotonic() - shown > 60:
+            shown = time.monotonic()
+            print(f"{tally.inputs.total()} inputs, {len(tally.failures)} kinds of failures", flush=True)
+
+
+def guided(reader: Reader, guard: Guard) -> None:
+    """Let Atheris damage the seeds of a reader, guided by what code they reach; it ends at the first failure."""
+    import atheris
+
+    def once(data: bytes) -> None:
+        failure = guard.failure(reader, reader.wrap(data))
+        if failure is not None:
+            raise AssertionError(failure)
+
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0]], once)
+    atheris.Fuzz()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--inputs", type=int, help="for each reader (fewer for slow ones, see the table of readers)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="readers whose name has this in it")
+    parser.add_argument("--atheris", metavar="READER")
+    args = parser.parse_args()
+    if os.name == "posix":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "folder"
+        folder.mkdir()
+        os.chdir(folder)
+        part = args.only or args.atheris or ""
+        readers = [reader for reader in every_reader(trained(Path(place))) if part in reader.name]
+        guard = Guard(folder)
+        broken = {reader.name: guard.failure(reader, reader.wrap(seed)) for reader in readers for seed in reader.seeds}
+        if any(broken.values()):
+            sys.exit(f"inputs that are whole are not read: {broken}")
+        if args.atheris:
+            guided(readers[0], guard)
+        tally = soak(readers, guard, Random(args.seed), args.inputs, args.minutes * 60)
+    figures = {
+        "seed": args.seed,
+        "inputs": dict(tally.inputs),
+        "failures": {kind: [count, tally.first[kind]] for kind, count in tally.failures.most_common()},
+        "seconds": round(time.monotonic() - began),
+    }
+    publish("soak-fuzz", "cpu", figures)
+    sys.exit(1 if tally.failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Every reader of files or messages that may come from somebody else, with whole inputs to damage."""
+
+import hashlib
+import io
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import coterie
+from coterie import codecs
+from coterie.codecs import frame
+from coterie.codecs.base import CHECKSUM
+from coterie.comparison.comparison import Comparison
+from coterie.comparison.config import ComparisonConfig
+from coterie.data.files import Npz
+from coterie.data.libsvm import Libsvm
+from coterie.data.tables.source import Table
+from coterie.experiment import snapshot
+from coterie.experiment.config import Experiment
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.machine import read_machine
+from coterie.experiment.result import Result
+from coterie.graphs.topologies import Edges
+from coterie.pages import write_report
+from coterie.storage.toml import read_toml
+from support.fuzzing import Reader
+
+COUNT = 24  # numbers in a message
+DIGEST = re.compile(rb'"coterie\.sha256":"([0-9a-f]{64})"')
+EXPERIMENT = b"""format = 1
+[data]
+name = "table"
+path = "visits.csv"
+target = "cost"
+client = "site"
+[model]
+name = "mlp"
+hidden = [8, 4]
+[graph]
+name = "ring"
+[codec]
+name = "qsgd"
+bits = 4
+[method]
+name = "gossip-sgd"
+lr = 0.05
+batch_size = 16
+[run]
+rounds = 4
+seed = 3
+evaluate_every = 2
+"""
+COMPARISON = EXPERIMENT.replace(b"[method]\n", b'[compare]\nmethods = ["local", "ditto"]\nseeds = 2\n[method]\n') + (
+    b"[methods.ditto]\ntie = 0.5\n"
+)
+
+
+def table_frame() -> pd.DataFrame:
+    """Return a small table with numbers, words, dates, missing values and three sites."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": [f"0{i % 3}" for i in range(48)], "age": random.integers(20, 80, 48)})
+    frame["ward"] = ["ab", "c d", "é"] * 16
+    frame["since"] = pd.date_range("2024-01-01", periods=48).astype(str)
+    frame["dose"] = random.normal(size=48).round(3)
+    frame.loc[5, "dose"] = np.nan
+    frame["cost"] = (frame["age"] * 1.5 + random.normal(size=48)).round(2)
+    return frame
+
+
+def _bytes_of(write: Callable[[io.BytesIO], Any]) -> bytes:
+    stream = io.BytesIO()
+    write(stream)
+    return stream.getvalue()
+
+
+def _from_file(name: str, load: Callable[[Path], Any]) -> Callable[[bytes, Path], Any]:
+    """Return a reader of a single file."""
+
+    def read(data: bytes, folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(data)
+        load(path)
+
+    return read
+
+
+def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+    return _bytes_of(lambda stream: np.savez(stream, **arrays))
+
+
+def _with_member(arrays: dict[str, np.ndarray], name: str) -> Callable[[bytes], bytes]:
+    """Return a function that puts damaged bytes in the place of one array, in an archive that is whole."""
+
+    def wrap(data: bytes) -> bytes:
+        def write(stream: io.BytesIO) -> None:
+            with zipfile.ZipFile(stream, "w") as archive:
+                for member, array in arrays.items():
+                    whole = _bytes_of(lambda stream, array=array: np.save(stream, array))
+                    archive.writestr(f"{member}.npy", data if member == name else whole)
+
+        return _bytes_of(write)
+
+    return wrap
+
+
+def _npy(array: np.ndarray) -> bytes:
+    return _bytes_of(lambda stream: np.save(stream, array))
+
+
+def _signed(data: bytes) -> bytes:
+    """Return a checkpoint with the digest that its damaged bytes have."""
+    place = DIGEST.search(data)
+    if place is None:
+        return data
+    zeros = data[: place.start(1)] + b"0" * 64 + data[place.end(1) :]
+    return data[: place.start(1)] + hashlib.sha256(zeros).hexdigest().encode() + data[place.end(1) :]
+
+
+def data_readers() -> list[Reader]:
+    """Return the readers of experiments, tables, arrays and graphs."""
+    table = table_frame()
+    arrays = {"x": np.arange(60.0).reshape(20, 3), "y": np.arange(20) % 2, "client": np.arange(20) // 5}
+    csv = table.to_csv(index=False).encode()
+    load_table = lambda path: Table(path=str(path), target="cost", client="site").load()  # noqa: E731
+    load_npz = lambda path: Npz(path=str(path)).load()  # noqa: E731
+    edges = lambda path: Edges(path=str(path)).build(4)  # noqa: E731
+    libsvm = b"".join(b"%d qid:%d 1:%g 3:%g\n" % (i % 2, i // 5, i / 7, i) for i in range(20))
+    experiment = lambda path: Experiment.from_dict(read_toml(path))  # noqa: E731
+    comparison = lambda path: ComparisonConfig.from_dict(read_toml(path))  # noqa: E731
+    graphml = (
+        b'<?xml version="1.0"?><graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected">'
+        b'<node id="0"/><node id="1"/><node id="2"/><node id="3"/><edge source="0" target="1"/></graph></graphml>'
+    )
+    return [
+        Reader("experiment.toml", (EXPERIMENT,), _from_file("e.toml", experiment)),
+        Reader("comparison.toml", (COMPARISON,), _from_file("c.toml", comparison)),
+        Reader("csv", (csv, csv.replace(b",", b";")), _from_file("t.csv", load_table)),
+        Reader("parquet", (_bytes_of(table.to_parquet),), _from_file("t.parquet", load_table)),
+        Reader("npz", (_npz(arrays),), _from_file("a.npz", load_npz)),
+        *(
+            Reader(f"npz, array {name}", (_npy(array),), _from_file("a.npz", load_npz), _with_member(arrays, name))
+            for name, array in arrays.items()
+        ),
+        Reader("libsvm", (libsvm,), _from_file("t.libsvm", lambda path: Libsvm(path=str(path)).load())),
+        Reader("graph, edge list", (b"0 1\n1 2\n# x\n2,3\n",), _from_file("g.txt", edges)),
+        Reader("graph, GraphML", (graphml,), _from_file("g.graphml", edges)),
+        Reader("graph, npy", (_npy(np.eye(4)[::-1]),), _from_file("g.npy", edges)),
+    ]
+
+
+def message_readers() -> list[Reader]:
+    """Return the readers of frames and of every codec."""
+    numbers = np.random.default_rng(0).normal(size=COUNT).astype(np.float32)
+    layout = [numbers, np.arange(3, dtype=np.int32)]
+    whole = frame.encode(frame.Header(1, 2, 3, 4, 5, 6), layout)
+    readers = [
+        Reader("frame", (whole,), lambda data, _: frame.decode(data, layout)),
+        Reader("frame, last array coded", (whole,), lambda data, _: frame.decode(data, layout, coded=True)),
+    ]
+    sparse = np.where(np.arange(COUNT) % 5 == 0, numbers, 0).astype(np.float32)
+    for codec in (codecs.Raw(), codecs.Half(), codecs.QSGD(bits=3), codecs.TopK(), codecs.Fused()):
+        seeds = tuple(codec.encode(x)[:-CHECKSUM] for x in (numbers, sparse, np.round(numbers)))
+
+        def sign(content: bytes, codec: Any = codec) -> bytes:
+            checksum = codec._checksum(content, COUNT, np.dtype(np.float32))
+            return content + checksum.to_bytes(CHECKSUM, "little")
+
+        def decode(data: bytes, _: Path, codec: Any = codec) -> None:
+            codec.decode(data, COUNT, np.float32)
+
+        readers.append(Reader(f"codec {codec.name}", seeds, decode, sign))
+    return readers
+
+
+def trained(folder: Path) -> Path:
+    """Train a comparison whose folder has every kind of file; returns the folder."""
+    (folder / "visits.csv").write_bytes(table_frame().to_csv(index=False).encode())
+    federation = coterie.load("table", path=str(folder / "visits.csv"), target="cost", client="site")
+    methods = [("gossip", {"name": "gossip-sgd"})]
+    options = {"model": "linear", "graph": "ring", "rounds": 2, "evaluate_every": 1, "checkpoint_every": 1}
+    options |= {"out": folder / "comparison", "device": "cpu", "progress": False, "tune": False, "splits": 1}
+    coterie.compare(federation, methods, **options)
+    return folder / "comparison"
+
+
+def folder_readers(comparison: Path) -> list[Reader]:
+    """Return a reader for each kind of file in the folder of a comparison and of its run."""
+    files = {str(path.relative_to(comparison)): path.read_bytes() for path in comparison.rglob("*") if path.is_file()}
+    run = next(name for name in files if name.endswith("config.toml")).removesuffix("config.toml")
+    chosen: dict[str, str] = {}
+    for name in sorted(files):
+        if not name.endswith((".html", "lock")):
+            chosen[re.sub(r"[0-9]{5,8}(-[0-9a-z]+)?", "N", name.removeprefix(run))] = name  # one of each kind
+    readers = []
+    for kind, name in chosen.items():
+        read = _of_folder(files, name, run)
+        readers.append(Reader(f"folder, {kind}", (files[name],), read, weight=0.1))
+        if name.endswith(".npz"):
+            with np.load(io.BytesIO(files[name])) as archive:
+                arrays = dict(archive)
+            readers += [
+                Reader(f"folder, {kind}, {member}", (_npy(arrays[member]),), read, _with_member(arrays, member), 0.05)
+                for member in arrays
+            ]
+        if "checkpoints" in name:
+            readers.append(Reader(f"folder, {kind}, signed", (files[name],), read, _signed, weight=0.1))
+    return readers
+
+
+def _of_folder(files: dict[str, bytes], name: str, run: str) -> Callable[[bytes, Path], Any]:
+    """Return a reader of a folder in which one file is damaged: as a result, to predict, to report, to resume."""
+
+    def read(data: bytes, folder: Path) -> None:
+        place = folder / "comparison"
+        whole = place / ".whole"
+        if not whole.exists():
+            for each, content in files.items():
+                (place / each).parent.mkdir(parents=True, exist_ok=True)
+                (place / each).write_bytes(content)
+            whole.touch()
+        (place / name).write_bytes(data)
+        try:
+            _read_folder(place, place / run, hashlib.sha256(data).digest()[0])
+        finally:
+            (place / name).write_bytes(files[name])
+
+    return read
+
+
+def _read_folder(comparison: Path, run: Path, choice: int) -> None:
+    """Read a folder in one of the ways there are; `choice` says which, from 0 to 255."""
+    if choice < 100:
+        result = Result.read(run)
+        result.summary()
+        result.ledger.totals()
+        result.all_scores()
+    elif choice < 160:
+        read_machine(run)
+        snapshot.load(run)
+    elif choice < 200:
+        copy = run.with_name("copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(run, copy)
+        try:
+            RunFolder(copy).cut(1)
+        finally:
+            shutil.rmtree(copy)
+    elif choice < 235:
+        opened = coterie.open(run)
+        if choice == 200:  # it compiles a program
+            opened.predict(table_frame().iloc[:3])
+    elif choice < 253:
+        Comparison.read([comparison]).leaderboard()
+    else:
+        write_report(Comparison.read([comparison]), comparison / "report.html")
+
+
+def every_reader(comparison: Path | None) -> list[Reader]:
+    """Return all readers; without a trained comparison, those that need none."""
+    return [*data_readers(), *message_readers(), *([] if comparison is None else folder_readers(comparison))]
