@@ -59,7 +59,7 @@ FOLDERS = [
     Attack("marker of a newer version", user(**{"coterie.json": MARKER.replace("1", "2")}), COMPARE, "newer format"),
     Attack("lock of another program", user(lock="pid 7"), RUN, NO_RUN),
     Attack("--out is a file", chain(no_run, made({"x": "a"})), RUN, NO_RUN),
-    Attack("--out of 300 letters", no_run, (*RUN[:3], "x" * 300, *RUN[4:]), "cannot be written (File name too long)"),
+    Attack("--out of 300 letters", no_run, (*RUN[:3], "x" * 300, *RUN[4:]), "is too long a name; choose a shorter one"),
     Attack("only temporary files", user(**{"comparison.toml.tmp": "a"}), COMPARE, NO_COMPARISON),
     Attack("comparison.toml of another program", user(**{"comparison.toml": "[a]"}), COMPARE, NO_COMPARISON),
     Attack("a run as --out of a comparison", lambda folder: None, COMPARE, NO_COMPARISON),

@@ -185,6 +185,9 @@ def in_toml(name, pattern):
 SENT = {
     "summary.json, metric": in_json("summary.json", "metric"),
     "summary.json, device": in_json("summary.json", "device"),
+    "summary.json, role": in_json("summary.json", "role"),
+    "clients.json, classes": in_json("clients.json", "classes"),
+    "metrics.jsonl, round": in_json("metrics.jsonl", "round"),
     "clients.json, about": in_json("clients.json", "about"),
     "clients.json, a name": in_json("clients.json", "names", 0),
     "config.toml, seed": in_toml("local/seed-0/config.toml", r"^(seed = ).*"),
