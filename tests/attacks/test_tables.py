@@ -203,6 +203,15 @@ def test_a_folder_with_a_pipe_among_its_tables(tmp_path):
     assert ct.load(str(tmp_path), target="y", drop=["who"]).names == ("a", "b")
 
 
+def test_names_that_are_not_utf_8(tmp_path):
+    for site in (b"a.csv", b"\xff.csv"):
+        with open(os.fsencode(tmp_path) + b"/" + site, "w") as file:
+            file.write(text())
+    for place in (str(tmp_path), str(tmp_path / "*.csv"), os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")):
+        with pytest.raises(CoterieError, match="is not UTF-8; rename the file"):
+            ct.load(place, target="y", drop=["who"])
+
+
 class TestBombs:
     """What unpacks to more than fits is refused while it is unpacked; here a little memory is free."""
 

@@ -8,20 +8,24 @@ from coterie.errors import CoterieError
 __all__ = ["available", "in_words", "refuse_beyond"]
 
 GROUP = Path("/sys/fs/cgroup")  # a container's limits, where there are any
+LIMITS = {  # of the two versions of control groups: the limit, what is used, and what of it can be given back
+    "": ("memory.max", "memory.current", ("active_file", "inactive_file")),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+}
 
 
 def available() -> int:
     """Return the bytes that can still be used: of the machine or, where that is less, of the container."""
-    free = [_machine()]
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        try:
-            free.append(int((GROUP / limit).read_text()) - int((GROUP / used).read_text()))
-        except (OSError, ValueError):  # no such file, or the word "max"
-            continue
-    return max(0, min(free))
+    return max(0, min(_machine(), *(_container(GROUP / folder, *names) for folder, names in LIMITS.items())))
+
+
+def _container(folder: Path, limit: str, used: str, cached: tuple[str, ...]) -> int:
+    try:
+        free = int((folder / limit).read_text()) - int((folder / used).read_text())
+        entries = (line.partition(" ") for line in (folder / "memory.stat").read_text().splitlines())
+        return free + sum(int(size) for name, _, size in entries if name in cached)
+    except (OSError, ValueError):  # no such file, or the word "max"
+        return 1 << 62
 
 
 def _machine() -> int:

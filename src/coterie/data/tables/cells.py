@@ -18,6 +18,7 @@ __all__ = [
     "is_canonical",
     "is_code",
     "is_empty",
+    "part_of",
     "read_dates",
     "read_numbers",
     "stored_numbers",
@@ -213,3 +214,18 @@ def _parse(series: Any, form: str) -> np.ndarray:
 
     times = pd.to_datetime(series, format=form, errors="coerce", utc=True)
     return times.dt.tz_localize(None).to_numpy().astype("datetime64[ns]")
+
+
+def part_of(times: np.ndarray, part: str) -> np.ndarray:
+    """Return one number of each time: days since 1970 ("time"), month 1-12, weekday 0-6 (Monday is 0), hour 0-24."""
+    values: np.ndarray
+    days = times.astype("datetime64[D]")
+    if part == "time":
+        values = (times - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D")
+    elif part == "month":
+        values = times.astype("datetime64[M]").astype(np.int64) % 12 + 1.0
+    elif part == "weekday":
+        values = (days.astype(np.int64) + 3) % 7 + 0.0  # 1970 began with a Thursday
+    else:
+        values = (times - days) / np.timedelta64(1, "h")
+    return np.where(np.isnat(times), np.nan, values)

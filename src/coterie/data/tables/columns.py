@@ -26,6 +26,7 @@ from coterie.data.tables.cells import (
     is_blank,
     is_code,
     is_empty,
+    part_of,
     read_dates,
     read_numbers,
     stored_numbers,
@@ -117,7 +118,7 @@ class Column:
             return Values(words=words[cells.code])
         if self.kind == "date":
             times, stray = _times(series, self.date_format, no_value)
-            return Values(numbers=np.stack([_part(times, part) for part in self.parts], axis=1), stray=stray)
+            return Values(numbers=np.stack([part_of(times, part) for part in self.parts], axis=1), stray=stray)
         plain = stored_numbers(series)
         if plain is not None:
             return Values(numbers=plain[:, None])
@@ -262,7 +263,7 @@ def _date(
     absent = np.isnat(times)
     if absent.all():
         return Column(name, "constant", "no values", 1.0), Values()
-    parts = [part for part in ("time", "month", "weekday", "hour") if np.unique(_part(times[~absent], part)).size > 1]
+    parts = [part for part in ("time", "month", "weekday", "hour") if np.unique(part_of(times[~absent], part)).size > 1]
     if not parts and not absent.any():
         return Column(name, "constant", f"always {str(times[0])[:10]}"), Values()
     parts = parts or ["time"]
@@ -272,7 +273,7 @@ def _date(
     note = f"{str(times[~absent].min())[:10]} to {str(times[~absent].max())[:10]}"
     column = Column(name, "date", note, float(absent.mean()), parts=tuple(parts), date_format=form, warning=warning)
     column = dataclasses.replace(column, indicator=bool(absent.any()))
-    return column, Values(numbers=np.stack([_part(times, part) for part in parts], axis=1))
+    return column, Values(numbers=np.stack([part_of(times, part) for part in parts], axis=1))
 
 
 def _times(series: Any, form: str, no_value: frozenset[str]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -291,18 +292,3 @@ def _times(series: Any, form: str, no_value: frozenset[str]) -> tuple[np.ndarray
             times[~empty] = read_dates(cells.words[~empty])[0]
     wrong = np.isnat(times) & ~empty
     return times[cells.code], np.where(wrong, cells.words, "")[cells.code] if wrong.any() else None
-
-
-def _part(times: np.ndarray, part: str) -> np.ndarray:
-    """Return one number of each time: days since 1970 ("time"), month 1-12, weekday 0-6 (Monday is 0), hour 0-24."""
-    values: np.ndarray
-    days = times.astype("datetime64[D]")
-    if part == "time":
-        values = (times - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D")
-    elif part == "month":
-        values = times.astype("datetime64[M]").astype(np.int64) % 12 + 1.0
-    elif part == "weekday":
-        values = (days.astype(np.int64) + 3) % 7 + 0.0  # 1970 began with a Thursday
-    else:
-        values = (times - days) / np.timedelta64(1, "h")
-    return np.where(np.isnat(times), np.nan, values)

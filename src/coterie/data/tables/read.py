@@ -149,12 +149,12 @@ def _files(path: str | Sequence[str]) -> tuple[list[Path], bool]:
         files = sorted(file for file in place.iterdir() if file.name.lower().endswith(ENDINGS) and file.is_file())
         if not files:
             raise CoterieError(f"path: {place} is a folder without tables; they end in .csv, .tsv, .txt or .parquet")
-        return files, True
+        return [place_of(str(file)) for file in files], True
     if glob.has_magic(path) and not place.exists():
         files = sorted(Path(name) for name in glob.glob(str(place)) if os.path.isfile(name))
         if not files:
             raise CoterieError(f"path: no file matches {path}")
-        return files, True
+        return [place_of(str(file)) for file in files], True
     return [existing(path)], False
 
 
