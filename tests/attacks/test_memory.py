@@ -29,12 +29,11 @@ def clients(partition, count):
 
 RUN = ("run", "e.toml", "--out", "out")
 TABLE = [
-    Attack(
-        "a million million clients", clients("iid", 10**12), RUN, "clients is 1,000,000,000,000 but there are 1,797"
-    ),
-    Attack("clients beyond 64 bits", clients("dirichlet", 10**15), RUN, "samples to divide; use fewer clients"),
-    Attack("classes for 10**15 clients", clients("classes", 10**15), RUN, "samples to divide; use fewer clients"),
-    Attack("unequal shares of nothing", clients("quantity", 10**15), RUN, "samples to divide; use fewer clients"),
+    Attack("a million million clients", clients("iid", 10**12), RUN, "partition.clients must be at most 10,000,000"),
+    Attack("more clients than samples", clients("iid", 10**7), RUN, "clients is 10,000,000 but there are 1,797"),
+    Attack("unequal shares of nothing", clients("dirichlet", 10**7), RUN, "samples to divide; use fewer clients"),
+    Attack("classes for ten million", clients("classes", 10**7), RUN, "samples to divide; use fewer clients"),
+    Attack("quantities of nothing", clients("quantity", 10**7), RUN, "samples to divide; use fewer clients"),
 ]
 
 

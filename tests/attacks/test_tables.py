@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import coterie as ct
-from coterie.data import memory
 from coterie.errors import CoterieError
+from coterie.storage import memory
 from support.attacks import Attack, refuse
 
 ROWS = 40

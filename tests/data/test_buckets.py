@@ -77,7 +77,7 @@ def test_errors_name_the_client_of_a_bucket(unequal):
 
 
 def test_what_cannot_fit_is_refused_before_it_is_copied(monkeypatch):
-    monkeypatch.setattr(buckets, "free_memory", lambda: 5_000_000)
+    monkeypatch.setattr(buckets, "available", lambda: 5_000_000)
     with pytest.raises(CoterieError) as refused:
         many_small_and_one_large()
     sentence = str(refused.value)

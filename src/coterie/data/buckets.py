@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from coterie.errors import CoterieError
-from coterie.storage.memory import bytes_text, free_memory
+from coterie.storage.memory import available, in_words
 
 __all__ = [
     "ROWS",
@@ -224,12 +224,12 @@ def _divisions(
 
 def refuse_too_large(names: Sequence[str], counts: np.ndarray, needed: int) -> None:
     """Refuse data that do not fit into the free memory, before they are copied; `counts` as for `group_by_size`."""
-    free = free_memory()
-    if free is None or needed <= free:
+    free = available()
+    if needed <= free:
         return
     client = int(counts.sum(0).argmax())
     raise CoterieError(
-        f"the clients' data need {bytes_text(needed)} of memory and {bytes_text(free)} are free; the largest client, "
+        f"the clients' data need {in_words(needed)} of memory and {in_words(free)} are free; the largest client, "
         f"{names[client]!r}, has {int(counts[:, client].sum()):,} samples: lower partition.samples and "
         "partition.test_samples (per client) or partition.clients"
     )

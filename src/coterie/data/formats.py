@@ -10,9 +10,9 @@ from typing import IO
 
 import numpy as np
 
-from coterie.data.memory import refuse_beyond
 from coterie.data.unpack import BROKEN, PACKED, first_line, read_bytes
 from coterie.errors import CoterieError
+from coterie.storage.memory import refuse_beyond
 
 __all__ = ["channel_statistics", "read_cifar", "read_idx", "read_npz"]
 

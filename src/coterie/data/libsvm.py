@@ -13,11 +13,11 @@ import numpy as np
 
 from coterie.data.download import Remote, fetch, folder, locate, places
 from coterie.data.labels import judged_kind, numbers, targets
-from coterie.data.memory import refuse_beyond
 from coterie.data.samples import Samples
 from coterie.data.unpack import existing, first_line, read_bytes
 from coterie.errors import CoterieError
 from coterie.spec import param, spec
+from coterie.storage.memory import refuse_beyond
 
 __all__ = ["A9a", "Libsvm"]
 

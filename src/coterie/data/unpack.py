@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from coterie.data.memory import available, in_words
 from coterie.errors import CoterieError
+from coterie.storage.memory import available, in_words
 
 __all__ = ["BROKEN", "PACKED", "existing", "first_line", "opened", "place_of", "read_bytes"]
 

@@ -1,10 +1,7 @@
 """Whether the models of a run fit into memory, asked before they are allocated."""
 
-import contextlib
 import math
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -12,10 +9,9 @@ import jax
 import numpy as np
 
 from coterie.errors import CoterieError
+from coterie.storage.memory import available, in_words
 
-__all__ = ["available_memory", "check_fit", "parameters_of"]
-
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container
+__all__ = ["check_fit", "parameters_of"]
 
 
 def parameters_of(build: Callable[[jax.Array], Any]) -> int:
@@ -32,31 +28,12 @@ def check_fit(parameters: int, clients: int, dtype: Any) -> None:
         clients: how many there are.
         dtype: floating type of the parameters.
     """
-    memory = available_memory()
+    memory = available()
     # A round has the state before it and the one after it; what a GPU holds comes to the host once, at the end.
     copies = 2 if jax.default_backend() == "cpu" else 1
     size = copies * parameters * clients * np.dtype(dtype).itemsize
-    if memory is not None and size > memory:
+    if size > memory:
         raise CoterieError(
-            f"{clients:,} model{'s' * (clients > 1)} of {parameters:,} parameters need at least {_gigabytes(size)}, "
-            f"and {_gigabytes(memory)} are free: lower the sizes in [model], model.members or partition.clients"
+            f"{clients:,} model{'s' * (clients > 1)} of {parameters:,} parameters need at least {in_words(size)}, "
+            f"and {in_words(memory)} are free: lower the sizes in [model], model.members or partition.clients"
         )
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 10**9:,.1f} GB"
-
-
-def available_memory() -> int | None:
-    """Return the bytes of memory that can still be allocated here, or None where the system does not say."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    if not found:
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for file in LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-            found.append(int(Path(file).read_text()))
-    return min(found, default=None)

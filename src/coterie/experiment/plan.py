@@ -10,7 +10,7 @@ from coterie.experiment.device import Device
 from coterie.learning.evaluate import BATCH
 from coterie.learning.task import Task
 from coterie.peers.local import Plan
-from coterie.storage.memory import bytes_text, free_memory
+from coterie.storage.memory import available, in_words
 
 __all__ = ["plan_for", "refuse_too_large"]
 
@@ -45,10 +45,10 @@ def refuse_too_large(clients: Clients, device: Device) -> None:
     """Refuse data that do not fit into the memory of the device, before they are copied to it."""
     needed = sum(np.asarray(array).nbytes for array in jax.tree.leaves(clients))
     stats = {} if device.platform == "cpu" else device.devices[0].memory_stats() or {}
-    free = free_memory() if device.platform == "cpu" else stats.get("bytes_limit")
+    free = available() if device.platform == "cpu" else stats.get("bytes_limit")
     if free is not None and needed > free - stats.get("bytes_in_use", 0):
         raise CoterieError(
-            f"the data need {bytes_text(needed)} of memory on {device.platform} and {bytes_text(free)} are free; lower "
+            f"the data need {in_words(needed)} of memory on {device.platform} and {in_words(free)} are free; lower "
             "partition.samples and partition.test_samples (per client) or partition.clients"
         )
 

@@ -1,43 +1,56 @@
-"""How much memory is free: to refuse what cannot fit before it is allocated, instead of being ended by the system."""
+"""How much memory is free, and a sentence for what would not fit, before it is allocated."""
 
+import os
 from pathlib import Path
 
-__all__ = ["bytes_text", "free_memory"]
+from coterie.errors import CoterieError
 
-SYSTEM = Path("/proc/meminfo")
-# Containers may have less than their machine: the limit and the use of the second and the first version of cgroups.
-CONTAINER = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
-)
+__all__ = ["available", "in_words", "refuse_beyond"]
 
-
-def free_memory() -> int | None:
-    """Return the bytes of memory that a process may still take; None where the system does not say."""
-    free = [value for value in (_of_system(), *(_of_container(*files) for files in CONTAINER)) if value is not None]
-    return min(free, default=None)
+GROUP = Path("/sys/fs/cgroup")  # a container's limits, where there are any
+LIMITS = {  # of the two versions of control groups: the limit, what is used, and what of it can be given back
+    "": ("memory.max", "memory.current", ("active_file", "inactive_file")),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+}
 
 
-def bytes_text(size: float) -> str:
-    """Write a number of bytes as people read it."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
+def available() -> int:
+    """Return the bytes that can still be used: of the machine or, where that is less, of the container."""
+    return max(0, min(_machine(), *(_container(GROUP / folder, *names) for folder, names in LIMITS.items())))
 
 
-def _of_system() -> int | None:
+def _container(folder: Path, limit: str, used: str, cached: tuple[str, ...]) -> int:
     try:
-        for line in SYSTEM.read_text().splitlines():
+        free = int((folder / limit).read_text()) - int((folder / used).read_text())
+        entries = (line.partition(" ") for line in (folder / "memory.stat").read_text().splitlines())
+        return free + sum(int(size) for name, _, size in entries if name in cached)
+    except (OSError, ValueError):  # no such file, or the word "max"
+        return 1 << 62
+
+
+def _machine() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
+                return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
-        return None
-    return None
+        pass
+    try:  # not Linux: half of all memory
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (OSError, ValueError, AttributeError):
+        return 4 << 30
 
 
-def _of_container(limit: Path, used: Path) -> int | None:
-    try:
-        # What is used includes files that were read and can be dropped at any time, so that this is a lower bound; a
-        # quarter of the limit is always taken for free.
-        most = int(limit.read_text())
-        return max(most - int(used.read_text()), most // 4)
-    except (OSError, ValueError):  # no container, or its limit is "max"
-        return None
+def refuse_beyond(size: int, what: str, fix: str) -> None:
+    """Refuse to allocate more than is free."""
+    free = available()
+    if size > free:
+        raise CoterieError(f"{what} needs about {in_words(size)} of memory, and {in_words(free)} are free; {fix}")
+
+
+def in_words(size: int) -> str:
+    """Write a number of bytes for people."""
+    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:,.1f} {unit}"
+    return f"{size} bytes"

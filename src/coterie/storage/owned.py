@@ -16,6 +16,7 @@ from typing import Any
 
 from coterie.errors import CoterieError
 from coterie.storage.durable import durable_write, storage_errors, sync_folder
+from coterie.storage.memory import available
 
 __all__ = ["MARKER", "OwnedFolder", "Unreadable", "holds", "inside", "memory_limit", "read_file"]
 
@@ -71,11 +72,8 @@ def read_file(root: Path, *names: str) -> bytes:
 
 
 def memory_limit() -> int:
-    """Return how many bytes one file may take in memory: half of the machine's."""
-    try:
-        return max(LEAST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    except (AttributeError, ValueError, OSError):  # not on this system
-        return 4 * LEAST_MEMORY
+    """Return how many bytes one file may take in memory: half of what is free."""
+    return max(LEAST_MEMORY, available() // 2)
 
 
 class OwnedFolder:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data.memory import refuse_beyond
 from coterie.data.tables.columns import Column
 from coterie.data.tables.preparation import ALL, Statistics
+from coterie.storage.memory import refuse_beyond
 
 __all__ = ["Encoder", "fit_levels", "weighted_medians"]
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.data.memory import refuse_beyond
 from coterie.data.tables.sniff import sniff
 from coterie.data.unpack import existing, first_line, opened, place_of
 from coterie.errors import CoterieError
+from coterie.storage.memory import refuse_beyond
 
 __all__ = ["ENDINGS", "Raw", "join", "looks_like_a_table", "of_frame", "read"]
 

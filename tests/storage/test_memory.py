@@ -2,8 +2,8 @@
 
 import pytest
 
-from coterie.data import memory
 from coterie.errors import CoterieError
+from coterie.storage import memory
 
 
 @pytest.mark.parametrize("version", ["", "memory"])
