@@ -80,6 +80,8 @@ ATTACKS = [
     Attack("--out not UTF-8", toml(""), ("run", "e.toml", "--out", "a\udcff"), r"--out 'a\udcff' is not UTF-8"),
     Attack("experiment of 5000", nothing, ("run", "x" * 5000), "File name too long"),
     Attack("path not UTF-8", nothing, ("compare", "a\udcff.csv", "--target", "y"), "data.path must be text in UTF-8"),
+    Attack("path of nobody", nothing, ("compare", "~nosuchuser/x.csv", "--target", "y"), "path: "),
+    Attack("path of 5000", nothing, ("compare", "x" * 5000 + ".csv", "--target", "y"), "File name too long"),
     Attack("--shape huge", nothing, ("show", "mlp", "--shape", "9" * 20), "whose product is at most 2,147,483,647"),
     Attack("ESC in a name", toml(r'method: name="a\u001b[2J"'), RUN, r"there is no method called 'a\x1b[2J'"),
 ]  # fmt: skip

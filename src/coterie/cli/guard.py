@@ -60,7 +60,7 @@ def _sentence(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return TOO_LITTLE_MEMORY
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file'} cannot be used: {error.strerror}"
+        return f"{error.filename} cannot be used: {error.strerror}" if error.filename else error.strerror
     return None
 
 
