@@ -63,20 +63,19 @@ def nothing(_: Path) -> None:
 
 
 RESUME, ON = ("resume", "run", "--device", "cpu"), ("resume", "run", "--device")
-DEVICES = '"devices" must be a whole number from 1 to 1024'
+DEVICES = '"devices" must be a whole number'
 ATTACKS = [
     Attack("empty", written(b""), RESUME, "run/machine.json cannot be read"),
     Attack("garbage", written(b"\xff\x00"), RESUME, "run/machine.json cannot be read"),
-    Attack("a list", written(b"[]"), RESUME, "it is not a record"),
+    Attack("a list", written(b"[]"), RESUME, "must be a table, not a list"),
     Attack("deep", written(b"[" * 60_000), RESUME, "run/machine.json cannot be read"),
-    Attack("a link", linked, RESUME, "it is not a plain file"),
-    Attack("no devices", record(devices=None), RESUME, DEVICES),
+    Attack("a link", linked, RESUME, "is not followed"),
+    Attack("no devices", record(devices=None), RESUME, '"devices" is missing'),
     Attack("devices are text", record(devices="2"), RESUME, DEVICES),
     Attack("devices are true", record(devices=True), RESUME, DEVICES),
-    Attack("0 devices", record(devices=0), RESUME, DEVICES),
-    Attack("10**9 devices", record(devices=10**9), RESUME, DEVICES),
-    Attack("no processor", record(processor=None), RESUME, '"processor" must be text'),
-    Attack("escape sequence", record(processor="\x1b[2J"), RESUME, '"processor" must be text'),
+    Attack("0 devices", record(devices=0), RESUME, '"devices" must be at least 1'),
+    Attack("10**9 devices", record(devices=10**9), RESUME, '"devices" must be at most 1024'),
+    Attack("no processor", record(processor=None), RESUME, '"processor" is missing'),
     Attack("a newer format", record(format=2), RESUME, '"format" must be 1'),
     Attack("device tpu", nothing, (*ON, "tpu"), "device must be auto, cpu, cpu:N, gpu or gpu:N, not 'tpu'"),
     Attack("device cpu:", nothing, (*ON, "cpu:"), "device must be auto, cpu"),

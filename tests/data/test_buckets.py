@@ -82,5 +82,5 @@ def test_what_cannot_fit_is_refused_before_it_is_copied(monkeypatch):
         many_small_and_one_large()
     sentence = str(refused.value)
     # 1,000 clients of three parts of 64 rows and 100,000 rows, of 44 bytes each
-    assert "need 13 MB of memory and 5 MB are free; the largest client, 'large', has 100,000 samples" in sentence
+    assert "need 12.8 MB of memory and 5.0 MB are free; the largest client, 'large', has 100,000 samples" in sentence
     assert "lower partition.samples" in sentence

@@ -55,7 +55,8 @@ EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earl
 REMEDY = "choose another --out or remove the folder"
 MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
-FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json", "machine.json")
+FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz")
+RECORDS = ("intervals.json", "machine.json")
 FIRST_FILES = ("clients.json", "preparation.json", "config.toml")
 ROUND = table({"round": whole(1)}, rest=lambda value: value)
 
@@ -221,7 +222,7 @@ class RunFolder:
         self.owned.mark()
         for folder, pattern in {**INSIDE, **dict.fromkeys(BLOCKS, EARLIER)}.items():
             self.owned.remove(folder, *self.owned.names(folder, pattern))
-        files = [*FILES, *FIRST_FILES, "report.html"]
+        files = [*FILES, *RECORDS, *FIRST_FILES, "report.html"]
         self.owned.remove("", *files, *(f"{file}.tmp" for file in files))
         self.owned.remove_folder()
 
