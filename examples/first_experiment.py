@@ -18,8 +18,9 @@ federation = ct.load("digits", "classes", clients=20, classes=3)
 # One method: metrics as a DataFrame, a personal model, the weights of the cooperation graph, the bytes sent.
 result = ct.run(federation, model="mlp", method=ct.methods.GossipSGD(lr=0.1), graph="ring", rounds=rounds)
 print(result.metrics.groupby("round")["test_score"].describe()[["mean", "std", "min"]].tail(3))
-logits = result.model("client-3")(federation.test.x[3])
-print("client-3 predicts", np.argmax(logits, 1)[:5], "for", federation.test.y[3][:5])
+x, y = federation.test.rows(3)
+logits = result.model("client-3")(x)
+print("client-3 predicts", np.argmax(logits, 1)[:5], "for", y[:5])
 print("client-0 listens to", sorted(result.graph().pred["client-0"]))
 print(
     f"{result.ledger.bytes_per_client():,.0f} bytes per client;", len(result.save_models("models")), "models in models/"

@@ -67,6 +67,8 @@ def test_other_buckets_hold_the_same_samples(unequal):
             np.testing.assert_array_equal(mine, other)
     assert fingerprint(some) == fingerprint(unequal.select([3, 1000, 5, 4]))
     assert isinstance(unequal.select([3, 4]).train, Split)
+    with pytest.raises(CoterieError, match="use rows"):
+        _ = unequal.train.x
 
 
 def test_errors_name_the_client_of_a_bucket(unequal):

@@ -14,8 +14,9 @@ SETTINGS = {"fedavg": {"participation": 0.5}, "spdb": {"personal": ("bias",)}, "
 FEW = [("exact", "fedavg"), ("exact", "cga")]  # the others are tried in `make soak`
 METHODS = [
     "local", "fedavg", "gossip-sgd", "ditto", "scool-sbm", "scool-attention", "pooled", "pdbo-mtl", "spdb", "cga",
-    "fomo", "l2gd", "async-al2sgd-plus", "dada", "pfedme", "pfedgraph", "meta-l2c", "fedper", "d2", "guess",
+    "fomo", "l2gd", "async-al2sgd+", "dada", "pfedme", "pfedgraph", "meta-l2c", "fedper", "d2", "guess",
 ]  # fmt: skip
+ROUNDED = ["async-al2sgd+"]  # gradients of all samples at once, which are sums over padded rows
 CASES = [
     pytest.param(mode, name, marks=() if (mode, name) in FEW else pytest.mark.soak)
     for mode in ("exact", "fast")
@@ -55,7 +56,8 @@ def outcome(case, federation, mode):
 def test_buckets_do_not_change_the_numbers(layouts, mode, method):
     case = Case(method, **SETTINGS.get(method, {}))
     one, several = (outcome(case, federation, mode) for federation in layouts)
-    jax.tree.map(np.testing.assert_array_equal if mode == "exact" else close, one, several)
+    same_bits = mode == "exact" and method not in ROUNDED
+    jax.tree.map(np.testing.assert_array_equal if same_bits else close, one, several)
 
 
 @pytest.mark.soak

@@ -31,6 +31,7 @@ __all__ = [
 ROWS = 64
 FREE = 32 << 20  # bytes of padding that are not worth a second bucket, which takes time to compile
 MOST = 8  # buckets
+ONE_ARRAY = "array x or y; use rows(i), which returns those of client i"
 GRADES = 4  # per doubling of the size: clients of one grade are never separated
 
 
@@ -93,6 +94,16 @@ class Buckets(NamedTuple):
     def arrays(self) -> tuple[Any, ...]:
         """All arrays of a part of the data, as a fingerprint reads them."""
         return tuple(array for part in self.parts for array in part) + self.places
+
+    @property
+    def x(self) -> Any:
+        """Refused: there is no one array of all clients."""
+        raise CoterieError(f"clients of these sizes share no {ONE_ARRAY}")
+
+    @property
+    def y(self) -> Any:
+        """Refused, as `x`."""
+        raise CoterieError(f"clients of these sizes share no {ONE_ARRAY}")
 
     def find(self, clients: Any) -> tuple[Any, Any]:
         """Return the bucket of each client, and its row there; on the host."""

@@ -82,7 +82,7 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
     method = None if task is engine.task else training.method
     errors = engine.call(program, "residuals", method, engine.put(models), engine.put(engine.clients.validation))
     scaled = [
-        np.asarray(row, np.float64).reshape(len(row), -1) * federation.target_std
+        np.asarray(row, np.float64).reshape(len(row), federation.classes) * federation.target_std
         for row in real_rows(jax.device_get(errors), federation.validation.count)
     ]
     return interval_record(federation.names, scaled)
