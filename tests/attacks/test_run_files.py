@@ -70,6 +70,7 @@ BOTH = [  # `report` of the complete run, and `resume` of the stopped one
     ("clients: too few sizes", entries(CLIENTS, sizes={"train": [1]}), f'{CLIENTS}: "sizes.validation" is missing'),
     ("clients: a name twice", entries(CLIENTS, names=["a", "a", "b"]), '"names" must not name anything twice'),
     ("clients: a huge sample", entries(CLIENTS, sample_shape=[10**9, 10**9]), '"sample_shape'),
+    ("clients: half a character", entries(CLIENTS, about="\udcff"), '"about" must be text in UTF-8'),
     ("metrics {} first", text(METRICS, "{}" + LATER), METRICS),
     ("metrics [] first", text(METRICS, "[]" + LATER), METRICS),
     ("metrics deep", text(METRICS, DEEP + LATER), f"line 1 of {METRICS} is damaged"),
