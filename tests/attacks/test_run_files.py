@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from support.attacks import Attack, refuse
+from support.attacks import Attack, call, refuse
 from support.folder_cases import (
     DEEP,
     REPORT,
@@ -179,3 +179,11 @@ def test_an_unreadable_file(work, monkeypatch):
 
     monkeypatch.setattr(os, "open", denied)  # root may read everything
     refuse(Attack("", lambda folder: None, REPORT, f"{METRICS} cannot be read (Permission denied)"), work)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_only_the_owner_of_a_folder_has_a_copy_of_it(ours, work):
+    (work / SUMMARY).write_text('{"rou')
+    if not ours:
+        (work / "x" / "coterie.json").unlink()
+    assert ("restore it from a copy" in call(*REPORT).stderr) == ours
