@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from support.attacks import Attack, refuse
+from support.attacks import Attack, call, refuse
 from support.folder_cases import (
     DEEP,
     REPORT,
@@ -70,6 +70,7 @@ BOTH = [  # `report` of the complete run, and `resume` of the stopped one
     ("clients: too few sizes", entries(CLIENTS, sizes={"train": [1]}), f'{CLIENTS}: "sizes.validation" is missing'),
     ("clients: a name twice", entries(CLIENTS, names=["a", "a", "b"]), '"names" must not name anything twice'),
     ("clients: a huge sample", entries(CLIENTS, sample_shape=[10**9, 10**9]), '"sample_shape'),
+    ("clients: half a character", entries(CLIENTS, about="\udcff"), '"about" must be text in UTF-8'),
     ("metrics {} first", text(METRICS, "{}" + LATER), METRICS),
     ("metrics [] first", text(METRICS, "[]" + LATER), METRICS),
     ("metrics deep", text(METRICS, DEEP + LATER), f"line 1 of {METRICS} is damaged"),
@@ -178,3 +179,11 @@ def test_an_unreadable_file(work, monkeypatch):
 
     monkeypatch.setattr(os, "open", denied)  # root may read everything
     refuse(Attack("", lambda folder: None, REPORT, f"{METRICS} cannot be read (Permission denied)"), work)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_only_the_owner_of_a_folder_has_a_copy_of_it(ours, work):
+    (work / SUMMARY).write_text('{"rou')
+    if not ours:
+        (work / "x" / "coterie.json").unlink()
+    assert ("restore it from a copy" in call(*REPORT).stderr) == ours

@@ -43,7 +43,7 @@ from coterie.storage.arrays import npz_bytes
 from coterie.storage.blocks import append_to, read_blocks, whole_blocks
 from coterie.storage.durable import durable_write, storage_errors, sync_folder
 from coterie.storage.owned import OwnedFolder, Unreadable, holds, inside, never_waiting, read_file
-from coterie.storage.schema import kept_lines, table, whole
+from coterie.storage.schema import checked, kept_lines, table, whole
 from coterie.storage.toml import difference, dump_toml
 
 __all__ = ["REMEDY", "RunFolder", "model_file"]
@@ -55,9 +55,8 @@ EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earl
 REMEDY = "choose another --out or remove the folder"
 MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
-FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz")
-RECORDS = ("intervals.json", "machine.json")
-FIRST_FILES = ("clients.json", "preparation.json", "config.toml")
+FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json")
+FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "config.toml")
 ROUND = table({"round": whole(1)}, rest=lambda value: value)
 
 
@@ -111,6 +110,7 @@ class RunFolder:
             self.owned.make(name)
         if not self.exists():
             about = about_clients(federation) | {"digest": fingerprint(federation)}
+            checked(schemas.clients_schema, about, self.path / "clients.json")  # what is written can be read
             self._replace("clients.json", json.dumps(about).encode())
             if federation.preparation is not None:
                 record = json.dumps(federation.preparation.to_dict(), ensure_ascii=False)
@@ -222,7 +222,7 @@ class RunFolder:
         self.owned.mark()
         for folder, pattern in {**INSIDE, **dict.fromkeys(BLOCKS, EARLIER)}.items():
             self.owned.remove(folder, *self.owned.names(folder, pattern))
-        files = [*FILES, *RECORDS, *FIRST_FILES, "report.html"]
+        files = [*FILES, *FIRST_FILES, "report.html"]
         self.owned.remove("", *files, *(f"{file}.tmp" for file in files))
         self.owned.remove_folder()
 

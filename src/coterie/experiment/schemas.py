@@ -64,12 +64,13 @@ CONFIG = table(
         "method": NAMED,
         "run": table({"seed": COUNT, "rounds": whole(1)}, METRIC, rest=plain),
     },
-    {"format": FORMAT, "partition": NAMED, "graph": NAMED, "codec": NAMED, "augment": SETTINGS},
+    {"format": FORMAT, "partition": NAMED, "graph": NAMED, "codec": NAMED},
+    rest=SETTINGS,
 )
 SECONDS = table({"wall": number(), "compile": number(), "program": number()}, rest=number())
 SUMMARY = table(
     {"round": whole(1), "metric": word(*SCORES), "seconds": SECONDS, "device": text},
-    {"role": word(*ROLES), "mean": number()},
+    {"role": word(*ROLES), "mean": number(), "learns_weights": truth},
     rest=plain,
 )
 TIME = table({"round": whole(1), "wall": number(), "compile": number(), "program": number()}, rest=plain)
@@ -133,10 +134,10 @@ def clients_schema(value: Any, full: bool = True) -> dict[str, Any]:
         "std": each(number(0)),
         "target_mean": number(),
         "target_std": number(0),
-        "dtype": word("float32", "float64", "int32", "int64", "uint8"),
+        "dtype": word("bool", *(f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (8, 16, 32, 64))),
         "digest": text,
     }
-    return table(required | (per_client if full else {}), optional | ({} if full else per_client))(value)
+    return table(required | (per_client if full else {}), optional | ({} if full else per_client), rest=plain)(value)
 
 
 def _label_counts(clients: int) -> Check:

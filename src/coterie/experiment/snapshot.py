@@ -14,21 +14,14 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.storage import checkpoint
-from coterie.storage.schema import checked, maybe, number, parse_json, plain, read_toml_text, table, text, whole, word
+from coterie.storage.schema import checked, parse_json, plain, read_toml_text, record, table, whole, word
 
 __all__ = ["FORMAT", "Record", "Saved", "Snapshot", "load", "save"]
 
 FORMAT = 1
 RECORD = "record"  # its name among the texts of the file
 WRITTEN = ("metrics.jsonl", "ledger", "graph")
-FIELDS = {
-    "format": word(FORMAT),
-    "best_round": whole(0),
-    "waited": whole(0),
-    "best_score": maybe(number()),
-    "written": table(dict.fromkeys(WRITTEN, whole(0))),
-    "config": text,
-}
+RANGES = {"best_round": whole(0), "waited": whole(0), "written": table(dict.fromkeys(WRITTEN, whole(0)))}
 
 
 class Snapshot(NamedTuple):
@@ -94,11 +87,15 @@ def load(folder: Path) -> Saved | None:
 def _record(meta: dict[str, str], folder: Path, step: int) -> Record:
     file = f"{folder / 'checkpoints'}, step-{step:08d}"
     entries = _earlier_record(meta, file) if RECORD not in meta else parse_json(meta[RECORD], file)
-    if isinstance(entries, dict) and (entries.get("format") == FORMAT + 1 or not entries.keys() <= FIELDS.keys()):
+    known = {"format", *Record._fields}
+    if isinstance(entries, dict) and (entries.get("format") == FORMAT + 1 or not entries.keys() <= known):
         raise CoterieError(f"the checkpoints of {folder} are of a newer format; resume with a newer version of coterie")
-    checked(table(FIELDS), entries, file)
+    checked(table({"format": word(FORMAT)}, rest=lambda value: value), entries, file)
+    fields = {name: value for name, value in entries.items() if name != "format"}
+    checked(record(Record), fields, file)
+    checked(table(RANGES, rest=lambda value: value), fields, file)
     read_toml_text(entries["config"], f"{file}: config", table({}, rest=plain))
-    return Record(**{name: entries[name] for name in Record._fields})
+    return Record(**fields)
 
 
 def _earlier_record(meta: dict[str, str], file: str) -> dict[str, Any]:

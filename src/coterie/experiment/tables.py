@@ -18,7 +18,7 @@ __all__ = ["read_graphs", "read_ledger", "read_network", "read_scores"]
 
 PER_SLOT, PER_CLIENT = ("clients", "slots"), ("clients",)
 NEIGHBOURS = Array("iu", PER_SLOT, below="clients")
-GRAPH = {"neighbours": NEIGHBOURS, "present": Array("b", PER_SLOT), "weights": Array("f", PER_SLOT, finite=False)}
+GRAPH = {"neighbours": NEIGHBOURS, "present": Array("b", PER_SLOT), "weights": Array("biuf", PER_SLOT, finite=False)}
 WHAT = ("messages", "bytes")
 BY_SLOT = {f"{link}_{what}": Array("iu", ("rounds", *PER_SLOT), least=0) for link in ("heard", "told") for what in WHAT}
 BY_HUB = {f"{link}_{what}": Array("iu", ("rounds", *PER_CLIENT), least=0) for link in ("up", "down") for what in WHAT}

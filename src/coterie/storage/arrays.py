@@ -23,7 +23,7 @@ __all__ = ["Array", "npz_bytes", "read_npz", "read_tensors"]
 DENSEST = 1040  # bytes that one byte can become: deflate's best is 1032
 SMALL = 4096  # a compressed entry of few bytes is not judged by its ratio
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-WORDS = {"b": "true or false", "iu": "whole numbers", "f": "numbers", "iuf": "numbers"}
+WORDS = {"b": "true or false", "iu": "whole numbers", "f": "numbers", "iuf": "numbers", "biuf": "numbers"}
 
 
 class Array(NamedTuple):

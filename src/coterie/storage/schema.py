@@ -90,9 +90,11 @@ def number(low: float = -math.inf, high: float = math.inf, finite: bool = True) 
 
 
 def text(value: Any) -> str:
-    """Text."""
+    """Text that a file in UTF-8 can hold; JSON can also write halves of characters."""
     if type(value) is not str:
         raise Mismatch(f"must be text, not {shown(value)}")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise Mismatch(f"must be text in UTF-8, not {shown(value)}")
     return value
 
 
