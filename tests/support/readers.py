@@ -4,7 +4,9 @@ import hashlib
 import io
 import re
 import shutil
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from coterie.storage.toml import read_toml
 from support.fuzzing import Reader
 
 COUNT = 24  # numbers in a message
+BLOCK = struct.Struct("<4sQQI")  # before a record of a file of records: letters, number, length, checksum
 DIGEST = re.compile(rb'"coterie\.sha256":"([0-9a-f]{64})"')
 EXPERIMENT = b"""format = 1
 [data]
@@ -107,6 +110,31 @@ def _with_member(arrays: dict[str, np.ndarray], name: str) -> Callable[[bytes], 
         return _bytes_of(write)
 
     return wrap
+
+
+def _last_block(data: bytes) -> tuple[bytes, bytes]:
+    """Divide a file of records into what comes before the content of the last one, and that content."""
+    start = 0
+    while True:
+        _, _, length, _ = BLOCK.unpack_from(data, start)
+        content = start + BLOCK.size
+        if content + length == len(data):
+            return data[:content], data[content:]
+        start = content + length
+
+
+def _in_block(head: bytes | None, wrap: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Return a function that makes damaged bytes the last record of a file of records, with the right checksum."""
+    if head is None:
+        return wrap
+
+    def record(data: bytes) -> bytes:
+        content = wrap(data)
+        magic, number, *_ = BLOCK.unpack(head[-BLOCK.size :])
+        checksum = zlib.crc32(content, zlib.crc32(struct.pack("<QQ", number, len(content))))
+        return head[: -BLOCK.size] + BLOCK.pack(magic, number, len(content), checksum) + content
+
+    return record
 
 
 def _npy(array: np.ndarray) -> bytes:
@@ -201,13 +229,13 @@ def folder_readers(comparison: Path) -> list[Reader]:
     for kind, name in chosen.items():
         read = _of_folder(files, name, run)
         readers.append(Reader(f"folder, {kind}", (files[name],), read, weight=0.1))
-        if name.endswith(".npz"):
-            with np.load(io.BytesIO(files[name])) as archive:
+        if name.endswith((".npz", ".blocks")):
+            head, content = _last_block(files[name]) if name.endswith(".blocks") else (None, files[name])
+            with np.load(io.BytesIO(content)) as archive:
                 arrays = dict(archive)
-            readers += [
-                Reader(f"folder, {kind}, {member}", (_npy(arrays[member]),), read, _with_member(arrays, member), 0.05)
-                for member in arrays
-            ]
+            for member in arrays:
+                wrap = _in_block(head, _with_member(arrays, member))
+                readers.append(Reader(f"folder, {kind}, {member}", (_npy(arrays[member]),), read, wrap, 0.05))
         if "checkpoints" in name:
             readers.append(Reader(f"folder, {kind}, signed", (files[name],), read, _signed, weight=0.1))
     return readers
