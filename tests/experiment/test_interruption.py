@@ -15,9 +15,12 @@ from support.attacks import call
 
 @pytest.fixture(autouse=True)
 def _same_handlers_afterwards():
-    before = [signal.getsignal(number) for number in ENDING]
+    found = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING}  # `nohup make test` ignores SIGHUP
     yield
-    assert [signal.getsignal(number) for number in ENDING] == before
+    after = [signal.getsignal(number) for number in ENDING]
+    for number, handler in found.items():
+        signal.signal(number, handler)
+    assert after == [signal.SIG_DFL] * len(ENDING)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
