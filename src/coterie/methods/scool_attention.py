@@ -35,10 +35,7 @@ class Prior(NamedTuple):
 class ScoolAttention(Scool):
     """Learn with whom to cooperate, with attention between models as prior."""
 
-    tunes: ClassVar[Tunes] = {"temperature": (0.1, 0.2, 0.5)}
-    temperature: float = param(
-        0.2, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
-    )
+    tunes: ClassVar[Tunes] = {"temperature": (0.2, 0.5, 1.0)}
     widths: tuple[int, ...] = param((10, 5), "units in the encoder's two layers")
     encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
     encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)

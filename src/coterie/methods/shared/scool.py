@@ -48,6 +48,7 @@ class State(NamedTuple):
     weights: jax.Array  # [C, D] in [0, 1], before the row is scaled
     own_weight: jax.Array  # [C]
     prior: Any
+    luck: jax.Array  # [C] the seed of each client's draw of the neighbours that it keeps
 
 
 class Evidence(NamedTuple):
@@ -75,7 +76,7 @@ class Scool(LocalSGD, Method):
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
-    tunes: ClassVar[Tunes] = {"temperature": (0.25, 0.5, 1.0)}
+    tunes: ClassVar[Tunes] = {"temperature": (0.5, 1.0, 2.0)}
     temperature: float = param(
         0.5, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
     )
@@ -85,6 +86,11 @@ class Scool(LocalSGD, Method):
         above=0,
         at_most=1,
         static=True,
+    )
+    keeps: Literal["drawn", "strongest"] = param(
+        "drawn",
+        "which neighbours stay: drawn by their weights, so that the members of a group do not all hear the same few; "
+        "or the strongest (the paper's)",
     )
     sparsify_after: int = param(
         10, "rounds before all but the strongest edges are dropped, and models mixed; 0: never dropped", at_least=0
@@ -122,7 +128,8 @@ class Scool(LocalSGD, Method):
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         weights = jnp.zeros((here, slots), task.dtype)
         prior = self.start_prior(task, peers, variables, key)
-        return State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior)
+        luck = peers.each(jax.random.bits, peers.keys(jax.random.fold_in(key, 2)))
+        return State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior, luck)
 
     @abc.abstractmethod
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
@@ -158,7 +165,7 @@ class Scool(LocalSGD, Method):
             shared = after if self.holds else self._move(task, before, after, weights, own_weight, samples, peers)
             shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
-        state = State(variables, trained.optimiser, weights, own_weight, prior)
+        state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
 
     @property
@@ -237,11 +244,19 @@ class Scool(LocalSGD, Method):
         return (self.sparsify_after,) if self.sparsify_after else ()
 
     def keep(self, state: State, present: jax.Array, clients: int) -> jax.Array:
-        """Keep each client's ceil(fraction K) heaviest slots, at least one; the client itself does not count."""
+        """Keep ceil(fraction K) slots of each client, at least one; the client itself does not count.
+
+        A drawn slot has chances in proportion to the fourth power of its weight (the largest of log w^4 + Gumbel
+        noise), which leaves hardly any to those that do not help.
+        """
         fraction, least = (0.1, 5) if self.fraction == "auto" else (self.fraction, 1)
         most = math.ceil(round(fraction * clients, 9))  # rounded: 0.07 * 100 is 7.000000000000001
         count = min(max(least, most), present.shape[1])
-        score = jnp.where(present, state.weights, -1.0)
+        score = state.weights
+        if self.keeps == "drawn" and not self.faithful:
+            noise = jax.vmap(lambda seed: jax.random.gumbel(jax.random.key(seed), score.shape[1:], score.dtype))
+            score = 4 * jnp.log(jnp.maximum(score, jnp.finfo(score.dtype).tiny)) + noise(state.luck)
+        score = jnp.where(present, score, -jnp.inf)
         rank = jnp.argsort(jnp.argsort(-score, axis=1, stable=True), axis=1, stable=True)
         return (rank < count) & present
 
