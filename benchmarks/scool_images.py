@@ -12,7 +12,9 @@ images are not looked at; each seed then draws another partition and other initi
 
 import argparse
 import dataclasses
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import common
@@ -145,6 +147,8 @@ def main() -> None:
     parser.add_argument("--setting", choices=SETTINGS, default="classes")
     parser.add_argument("--methods", choices=METHODS, nargs="*", default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--settings", type=Path, help="take what an earlier result file chose, instead of tuning")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--device", default="auto")
@@ -152,9 +156,13 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to try the script")
     asked = parser.parse_args()
     started, bench = time.perf_counter(), Bench(asked)
-    bench.use(TUNED_ON)
-    chosen, tried = {}, {}
-    for name in asked.methods:
+    chosen: dict[str, dict[str, Any]] = {}
+    tried: dict[str, list[Any]] = {}
+    if asked.settings:
+        chosen = json.loads(asked.settings.read_text())["chosen"]
+    else:
+        bench.use(TUNED_ON)
+    for name in (name for name in asked.methods if name not in chosen):
         chosen[name], tried[name] = tune(bench, name)
         print(f"{time.perf_counter() - started:.0f} s: {name}: {tried[name]}", flush=True)
     labels = {name: (name, chosen[name]) for name in asked.methods}
@@ -162,7 +170,7 @@ def main() -> None:
         if name.startswith("scool"):
             labels[f"{name}, 2 %"] = (name, {**chosen[name], "fraction": 0.02})
     rows: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
-    for seed in range(asked.seeds):
+    for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         if time.perf_counter() - started > 60 * asked.minutes:
             break
         bench.use(seed)
@@ -176,7 +184,7 @@ def main() -> None:
         {
             "tried": tried,
             "chosen": chosen,
-            "mean": {label: round(float(np.mean([r["test"] for r in runs])), 3) for label, runs in rows.items() if runs},
+            "mean": {label: round(float(np.mean([run["test"] for run in runs])), 3) for label, runs in rows.items()},
             "lead": differences(rows),
             "runs": rows,
             "seconds": round(time.perf_counter() - started),

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from coterie.data.clients import Federation
+from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Tunes, method
 from coterie.methods.shared.scool import Evidence, Scool, State
@@ -42,6 +44,15 @@ class ScoolAttention(Scool):
     m_step_prior: float = param(
         0.0, "strength of the prior's pull on the models while weights are inferred (eq. 28); 0: none", at_least=0
     )
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse personal layers where the shared ones move together from the first round: all then fit everyone."""
+        super().check(task, federation)
+        if task.personal_names and self.m_step != "mix" and not self.faithful:
+            raise CoterieError(
+                f"method.m_step = '{self.m_step}' finds no structure where layers are personal: a neighbour's own make "
+                "every model fit; use m_step = 'mix', or scool-sbm"
+            )
 
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Prior:
         """Draw one encoder, the same for all clients."""
