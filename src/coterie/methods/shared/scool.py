@@ -9,7 +9,7 @@ The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a cl
 never brings the points together, so on a sparse directed graph the members of a group drift apart and their moves stop
 helping. Mixing the models contracts, but models that are mixed fit each other's data whether they should or not, and
 clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone trains alone and weights are inferred
-until edges are dropped; from then on the weights are held and the models mixed.
+until edges are dropped; from then on the weights are held and the models mixed, with neighbours that were drawn.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
