@@ -127,7 +127,7 @@ def test_which_m_step_is_taken():
     ):
         method = ScoolSBM(**settings)
         assert method.holds == holds
-        step = method._move(None, before, after, weights, own, None, peers)
+        step = method._move(before, after, weights, own, peers)
         np.testing.assert_allclose(step, expected, rtol=1e-6)
 
 
@@ -136,8 +136,23 @@ def test_a_fraction_of_100_clients_is_rounded_up_only_where_it_is_no_whole_numbe
     """In floating point 0.07 * 100 is 7.000000000000001."""
     present = jnp.ones((100, 99), bool)
     weights = jax.random.uniform(jax.random.key(0), present.shape)
-    state = State((), (), weights, jnp.ones(100), ())
-    assert ScoolSBM(fraction=fraction).keep(state, present, 100).sum(1).tolist() == [kept] * 100
+    state = State((), (), weights, jnp.ones(100), (), jnp.arange(100, dtype=jnp.uint32))
+    for m_step in ("mix", "first-order"):
+        kept_slots = ScoolSBM(fraction=fraction, m_step=m_step).keep(state, present, 100)
+        assert kept_slots.sum(1).tolist() == [kept] * 100
+
+
+def test_neighbours_are_drawn_by_their_weights_where_models_are_mixed():
+    """Nineteen equal members of a group and 80 that hardly help: drawn from the group, and not all the same ones."""
+    present = jnp.ones((100, 99), bool)
+    weights = jnp.where(jnp.arange(99) < 19, 0.9, 0.05) * jnp.ones((100, 1))
+    state = State((), (), weights, jnp.ones(100), (), jnp.arange(100, dtype=jnp.uint32))
+    drawn = ScoolSBM(fraction=0.02).keep(state, present, 100)
+    heard = np.asarray(drawn.sum(0))
+    assert heard[19:].sum() <= 2  # of 200: the chance of one is 80 / 19 (0.05 / 0.9)^4
+    assert (heard[:19] > 0).all()
+    strongest = ScoolSBM(fraction=0.02, m_step="first-order").keep(state, present, 100)
+    assert np.asarray(strongest.sum(0))[:2].tolist() == [100, 100]
 
 
 @pytest.mark.soak
@@ -258,11 +273,11 @@ def test_a_neighbour_whose_loss_is_not_a_number_gets_no_weight():
 
 @pytest.mark.soak
 def test_exact_m_step_follows_the_weighted_gradient():
-    """One exact step equals the gradient of L_i + sum_j w_ij L_j at the same point, computed without the verbs."""
+    """One exact step is that of own L_i + sum_j w_ij L_j, with rows of sum one and weight decay, without the verbs."""
     federation = Classes(classes=3)(Digits().load(), 4, 0)
     task = Task.of(federation, Linear())
     engine = Engine(task, federation, choose_device("cpu"), Plan("exact"))
-    method = ScoolSBM(lr=0.1, sparsify_after=0, m_step="exact", exact_steps=1, cross_batch=0)
+    method = ScoolSBM(lr=0.1, sparsify_after=0, m_step="exact", exact_steps=1, batch_size=0, weight_decay=0.01)
     graph = Graph.complete(4)
     training = Training(engine, method, graph, np.zeros((4, 3)), 0)
     state, _ = training.init()
@@ -276,13 +291,22 @@ def test_exact_m_step_follows_the_weighted_gradient():
 
     for i in range(4):
         mine = jax.tree.map(lambda a: jnp.asarray(a[i]), before)  # noqa: B023
-        weights = np.asarray(state.weights)[i]
+        weights, own = np.asarray(state.weights)[i], float(state.own_weight[i])
         slope = jax.grad(
-            lambda p: loss(p, i) + sum(float(w) * loss(p, int(j)) for w, j in zip(weights, graph.neighbours[i]))  # noqa: B023, B905
+            lambda p: own * loss(p, i) + sum(float(w) * loss(p, int(j)) for w, j in zip(weights, graph.neighbours[i]))  # noqa: B023, B905
         )(mine)
-        expected = jax.tree.map(lambda p, g: p - 0.1 / (1 + weights.sum()) * g, mine, slope)  # noqa: B023
+        total = own + weights.sum()
+        expected = jax.tree.map(lambda p, g: p - 0.1 * (g / total + 0.01 * p), mine, slope)  # noqa: B023
         for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(state.variables.params), strict=True):
             np.testing.assert_allclose(a, np.asarray(b)[i], atol=2e-6)
+
+
+def test_attention_refuses_personal_layers_that_move_together(planted):
+    federation, _ = planted
+    task = Task.of(federation, Linear(), personal=("bias",))
+    ScoolAttention().check(task, federation)
+    with pytest.raises(CoterieError, match="finds no structure where layers are personal"):
+        ScoolAttention(m_step="first-order").check(task, federation)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 Zantedeschi, Bellet, Tommasi 2020, *Fully Decentralized Joint Learning of Personalized Models and Collaboration Graphs*
 (Dada). With symmetric weights w_kl >= 0, degrees d_k = sum_l w_kl and confidences c_k (samples, relative to the
-largest client), all clients together minimise (eq. 1)
+largest among a client and its neighbours), all clients together minimise (eq. 1)
     sum_k d_k c_k L_k(theta_k) + mu_1 / 2 sum_{k<l} w_kl |theta_k - theta_l|^2 + mu_2 (lambda |w|^2 - sum_k log d_k).
 Models: a client follows grad L_k + mu_1 / c_k (theta_k - sum_l w_kl theta_l / d_k), the gradient divided by d_k c_k.
 Graph: with the models fixed, w is pulled down by a_kl = c_k L_k + c_l L_l + mu_1 / 2 |theta_k - theta_l|^2.
@@ -11,7 +11,8 @@ Changed: the paper boosts base classifiers by Frank-Wolfe steps; here models are
 SGD. Its graph step is projected coordinate descent on log(d + delta), whose safe step is of order delta^2; ours
 minimises the same convex function of w with delta = 0 by bounding the logarithm (Jensen) and solving for every edge
 in closed form. That needs no step size, never increases the function, and updates all edges at once; an edge that
-should vanish shrinks geometrically instead of being cut. Both ends of an edge compute its weight; if a lost message
+should vanish shrinks geometrically instead of being cut. mu_1 / c_k is at most 1 / lr, since a step must not overshoot
+the neighbours' mean. Both ends of an edge compute its weight; if a lost message
 makes the two differ, they are averaged. It needs an undirected graph: a one-way edge keeps its initial weight. The
 paper tunes mu_1, mu_2 and lambda for every data set; the default mu_1 and lambda are the best of a few pairs on the
 validation samples of one small set (digits in 2 groups, one seed), mu_2 was not tuned: choose them for your data.

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from coterie.data.clients import Federation
+from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Tunes, method
 from coterie.methods.shared.scool import Evidence, Scool, State
@@ -35,16 +37,22 @@ class Prior(NamedTuple):
 class ScoolAttention(Scool):
     """Learn with whom to cooperate, with attention between models as prior."""
 
-    tunes: ClassVar[Tunes] = {"temperature": (0.1, 0.2, 0.5)}
-    temperature: float = param(
-        0.2, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
-    )
+    tunes: ClassVar[Tunes] = {"temperature": (0.2, 0.5, 1.0)}
     widths: tuple[int, ...] = param((10, 5), "units in the encoder's two layers")
     encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
     encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)
     m_step_prior: float = param(
         0.0, "strength of the prior's pull on the models while weights are inferred (eq. 28); 0: none", at_least=0
     )
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse personal layers where the shared ones move together from the first round: all then fit everyone."""
+        super().check(task, federation)
+        if task.personal_names and self.m_step != "mix" and not self.faithful:
+            raise CoterieError(
+                f"method.m_step = '{self.m_step}' finds no structure where layers are personal: a neighbour's own make "
+                "every model fit; use m_step = 'mix', or scool-sbm"
+            )
 
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Prior:
         """Draw one encoder, the same for all clients."""

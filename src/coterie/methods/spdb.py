@@ -44,7 +44,7 @@ class SPDB(InTurns, SPD):
     solver: Solver = param("cg", "for upper = validation: how the inverse Hessian of the personal layers is applied")
     terms: int = param(10, "for upper = validation: Hessian-vector products per step", at_least=1)
     damping: float = param(
-        1.0, "for upper = validation: added to the Hessian of the personal layers, like weight_decay", at_least=0
+        0.1, "for upper = validation: added to the Hessian of the personal layers, like weight_decay", at_least=0
     )
 
     def plain(self) -> Self:

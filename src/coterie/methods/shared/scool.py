@@ -9,7 +9,7 @@ The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a cl
 never brings the points together, so on a sparse directed graph the members of a group drift apart and their moves stop
 helping. Mixing the models contracts, but models that are mixed fit each other's data whether they should or not, and
 clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone trains alone and weights are inferred
-until edges are dropped; from then on the weights are held and the models mixed.
+until edges are dropped; from then on the weights are held and the models mixed, with neighbours that were drawn.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
@@ -48,6 +49,7 @@ class State(NamedTuple):
     weights: jax.Array  # [C, D] in [0, 1], before the row is scaled
     own_weight: jax.Array  # [C]
     prior: Any
+    luck: Any = ()  # [C] the seed with which each client draws the neighbours it keeps, until it has drawn them
 
 
 class Evidence(NamedTuple):
@@ -75,7 +77,7 @@ class Scool(LocalSGD, Method):
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
-    tunes: ClassVar[Tunes] = {"temperature": (0.25, 0.5, 1.0)}
+    tunes: ClassVar[Tunes] = {"temperature": (0.5, 1.0, 2.0)}
     temperature: float = param(
         0.5, "divides the log-likelihoods: a higher one spreads the weight over more neighbours", above=0
     )
@@ -122,7 +124,8 @@ class Scool(LocalSGD, Method):
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         weights = jnp.zeros((here, slots), task.dtype)
         prior = self.start_prior(task, peers, variables, key)
-        return State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior)
+        luck = peers.each(jax.random.bits, peers.keys(jax.random.fold_in(key, 2))) if self.holds else ()
+        return State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior, luck)
 
     @abc.abstractmethod
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
@@ -155,10 +158,15 @@ class Scool(LocalSGD, Method):
             samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
             evidence = self._gather(task, after, samples, peers, clients)
             weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
-            shared = after if self.holds else self._move(task, before, after, weights, own_weight, samples, peers)
+            if self.holds:
+                shared = after
+            elif self.m_step == "exact" and not self.faithful:
+                shared = self._exact(task, before, trained.variables, weights, own_weight, peers, clients, batch_key)
+            else:
+                shared = self._move(before, after, weights, own_weight, peers)
             shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
-        state = State(variables, trained.optimiser, weights, own_weight, prior)
+        state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
 
     @property
@@ -170,19 +178,8 @@ class Scool(LocalSGD, Method):
         """Return the method of the stage that begins with round `first`: after the last one weights may be held."""
         return changed(self, m_step=HELD) if self.holds and first > self.sparsify_after else self
 
-    def _move(
-        self,
-        task: Task,
-        before: Any,
-        after: Any,
-        weights: jax.Array,
-        own_weight: jax.Array,
-        samples: OwnSamples,
-        peers: Peers,
-    ) -> Any:
-        """Take the M-step with the weights of this round."""
-        if self.m_step == "exact":
-            return self._exact(task, before, weights, samples, peers)
+    def _move(self, before: Any, after: Any, weights: jax.Array, own_weight: jax.Array, peers: Peers) -> Any:
+        """Mix the trained models, or add their moves, with the weights of this round."""
         slots, own = self._scaled(peers, weights, own_weight)
         if self.m_step == "mix" and not self.faithful:
             return mix(peers, after, slots, own)
@@ -215,20 +212,45 @@ class Scool(LocalSGD, Method):
         baseline = jnp.log(jnp.maximum(labels, 2).astype(task.dtype))
         return Evidence(jnp.where(arrived, losses, 0), arrived, own_loss, baseline)
 
-    def _exact(self, task: Task, start: Any, weights: jax.Array, samples: OwnSamples, peers: Peers) -> Any:
-        """Follow grad L(D_i; theta_i) + sum_j w_ij grad L(D_j; theta_i), eq. (20), scaled by the row's sum."""
-        total = 1 + peers.sum_slots(weights)
+    def _exact(
+        self,
+        task: Task,
+        start: Any,
+        variables: Variables,
+        weights: jax.Array,
+        own_weight: jax.Array,
+        peers: Peers,
+        clients: Clients,
+        key: jax.Array,
+    ) -> Any:
+        """Follow wt_ii grad L(D_i; theta_i) + sum_j wt_ij grad L(D_j; theta_i), eq. (20), in rows that sum to one.
+
+        Every step takes new minibatches of the training data. Weight decay is that of the local training; momentum
+        begins anew in each round.
+        """
+        optimiser = self.optimiser()
+        slots, own_share = self._scaled(peers, weights, own_weight)
+
+        def draw(variables: Variables, data: Split, key: jax.Array) -> OwnSamples:
+            indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
+            return OwnSamples(data.x[indices], data.y[indices], mask, variables)
 
         def slope(shared: Any, samples: OwnSamples) -> Any:
             return jax.grad(lambda s: _loss(task, s, samples, train=True))(shared)
 
-        def step(_: Any, shared: Any) -> Any:
-            own = peers.each(slope, shared, samples)
-            others, _ = peers.ask(slope, shared, samples, weights)
-            rate = self.lr / total
-            return jax.tree.map(lambda s, g, h: s - tree.column(rate, s) * (g + h), shared, own, others)
+        def update(gradient: Any, memory: Any, shared: Any) -> tuple[Any, Any]:
+            change, memory = optimiser.update(gradient, memory, shared)
+            return optax.apply_updates(shared, change), memory
 
-        return peers.loop(self.exact_steps, step, start)
+        def step(number: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            shared, memory = carry
+            samples = peers.each(draw, variables, clients.train, peers.keys(jax.random.fold_in(key, number)))
+            others, _ = peers.ask(slope, shared, samples, slots)
+            own = peers.each(slope, shared, samples)
+            gradient = jax.tree.map(lambda g, h: tree.column(own_share, g) * g + h, own, others)
+            return peers.each(update, gradient, memory, shared)
+
+        return peers.loop(self.exact_steps, step, (start, jax.vmap(optimiser.init)(start)))[0]
 
     # -- the stage after sparsification -----------------------------------------------------------------------
 
@@ -237,17 +259,26 @@ class Scool(LocalSGD, Method):
         return (self.sparsify_after,) if self.sparsify_after else ()
 
     def keep(self, state: State, present: jax.Array, clients: int) -> jax.Array:
-        """Keep each client's ceil(fraction K) heaviest slots, at least one; the client itself does not count."""
+        """Keep ceil(fraction K) slots of each client, at least one; the client itself does not count.
+
+        The heaviest, as in the paper; where models will be mixed they are drawn, with chances in proportion to w^4 (the
+        largest of log w^4 + Gumbel noise): members of a group that all heard the same few would not learn from the
+        rest, and w^4 leaves hardly a chance to those that do not help.
+        """
         fraction, least = (0.1, 5) if self.fraction == "auto" else (self.fraction, 1)
         most = math.ceil(round(fraction * clients, 9))  # rounded: 0.07 * 100 is 7.000000000000001
         count = min(max(least, most), present.shape[1])
-        score = jnp.where(present, state.weights, -1.0)
+        score = state.weights
+        if self.holds:
+            noise = jax.vmap(lambda seed: jax.random.gumbel(jax.random.key(seed), score.shape[1:], score.dtype))
+            score = 4 * jnp.log(jnp.maximum(score, jnp.finfo(score.dtype).tiny)) + noise(state.luck)
+        score = jnp.where(present, score, -jnp.inf)
         rank = jnp.argsort(jnp.argsort(-score, axis=1, stable=True), axis=1, stable=True)
         return (rank < count) & present
 
     def narrow(self, state: State, take: Any) -> State:
         """Keep the weights of the remaining slots."""
-        return state._replace(weights=take(state.weights))
+        return state._replace(weights=take(state.weights), luck=())
 
 
 def move(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:
