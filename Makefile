@@ -35,11 +35,13 @@ demo: $(VENV)/installed-demo
 EXACT := tests/testing
 QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 
-test: lint
+# What uses one core runs in pairs.
+test:
+	$(MAKE) -j2 $(VENV)/installed-dev $(LOWEST)/installed
+	$(MAKE) -j2 lint docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(EXACT)
 	XLA_FLAGS="$(QUICK)" $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=$(EXACT)
 	$(MAKE) test-lowest
-	$(MAKE) docs
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -116,9 +118,10 @@ $(VENV)/installed-dev: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/installed-demo
 
-$(LOWEST)/installed: pyproject.toml tests/support/lowest.py | $(VENV)/installed-dev
+$(LOWEST)/installed: pyproject.toml tests/support/lowest.py
 	$(call environment,$(LOWEST))
-	@$(BIN)/python tests/support/lowest.py > $(LOWEST)/lowest.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check packaging
+	@$(LOWEST)/bin/python tests/support/lowest.py > $(LOWEST)/lowest.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(LOWEST)/lowest.txt \
 	  -e '.[report,parquet,numba]' hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@

@@ -226,6 +226,7 @@ def test_a_resume_with_a_changed_config_is_refused(experiment):
     refuse("run", "resume", "run", "--device", "cpu")
 
 
+@pytest.mark.soak
 def test_ctrl_c_says_how_to_go_on_and_that_works(experiment):
     words = [sys.executable, "-m", "coterie", "run", str(experiment), "--out", "run", "--device", "cpu"]
     words += ["--set", "run.rounds=1500", "--set", "run.evaluate_every=50", "--set", "run.checkpoint_every=5"]

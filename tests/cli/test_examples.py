@@ -178,6 +178,7 @@ def test_implicit_example_prints_the_derivative(tmp_path):
     assert run_python(["-c", example], tmp_path).split()[0] == "6.0"
 
 
+@pytest.mark.soak
 def test_hypergradients_page(tmp_path):
     (example,) = [text for text in blocks(BILEVEL, "python") if "from coterie.bilevel import" in text]
     values = [float(word) for word in run_python(["-c", example], tmp_path).strip("[] \n").split()]

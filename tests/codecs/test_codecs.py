@@ -71,7 +71,10 @@ def decoded(codec, x):
 
 
 @types
-@codecs
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.soak if name in ("fused-centres", "qsgd-2-bits") else ()) for name in CODECS],
+)
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_every_vector_is_decoded_and_its_size_is_known(name, dtype, data):

@@ -216,6 +216,7 @@ class Resampled(SPD):
         return super().round(task, state._replace(memory=Memory(state.memory.before, step)), peers, clients, key)
 
 
+@pytest.mark.soak
 def test_the_subtracted_step_is_the_one_that_was_taken(problem, device):
     """With minibatches of one sample the right version stays near the optimum; the wrong one is a random walk."""
     errors = {}

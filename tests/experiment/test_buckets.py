@@ -8,7 +8,8 @@ import coterie as ct
 SIZES = (4, 200, 9, 90, 300)  # the first has no validation row
 
 
-@pytest.mark.parametrize("method", ["local", pytest.param("local-exact", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("method", ["local", "local-exact"])
 def test_a_run_in_buckets_reports_the_same(method):
     random = np.random.default_rng(1)
     pairs = {}

@@ -59,6 +59,7 @@ def test_two_at_once_then_killed_then_a_corrupt_checkpoint(tmp_path, cache, unin
     assert_same(run, uninterrupted)
 
 
+@pytest.mark.soak
 def test_a_full_disk_stops_the_run_which_can_go_on_later(tmp_path, cache, uninterrupted):
     reference = uninterrupted
     checkpoint, metrics = (

@@ -96,6 +96,7 @@ def test_weights_and_graph(gossip):
         alone.graph()
 
 
+@pytest.mark.soak
 def test_any_graph_and_module_of_ones_own():
     star = nx.star_graph(4)
     result = ct.run(FIVE, eqx.nn.Linear(6, 3, key=jax.random.key(0)), "gossip-sgd", graph=star, rounds=1)

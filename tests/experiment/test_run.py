@@ -173,6 +173,7 @@ def test_bad_arguments(arguments, message):
 # -- precision and batching --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_double_precision_from_end_to_end():
     single, double = (ct.run(FIVE, "linear", "fedavg", rounds=3, precision=p) for p in ("float32", "float64"))
     fine, coarse = double.model(0).variables.params.weight, single.model(0).variables.params.weight

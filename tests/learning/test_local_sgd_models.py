@@ -112,6 +112,7 @@ def test_padding_enters_no_batch_statistic():
     assert all(np.isfinite(a).all() for a in jax.tree.leaves(trained.variables.params))
 
 
+@pytest.mark.soak
 def test_dropout_is_on_in_training_and_off_in_evaluation(device):
     data = federation()
     task = Task.of(data, Mlp(hidden=(16,), dropout=0.5))

@@ -119,7 +119,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "form", "p", "edges"), CASES, ids=[f"{c[0].__name__}-{c[1]}-{c[2]}" for c in CASES])
+@pytest.mark.parametrize(
+    ("cls", "form", "p", "edges"),
+    [pytest.param(*case, marks=() if case[2] == "2" else pytest.mark.soak) for case in CASES],
+    ids=[f"{c[0].__name__}-{c[1]}-{c[2]}" for c in CASES],
+)
 def test_converges_to_the_optimum_of_the_whole_problem(cls, form, p, edges, alike, device):
     """The objective and the solution agree with CVXPY's, with edges of unequal strength."""
     lam = {"1": 0.1, "2": 0.2, "inf": 0.3}[p]

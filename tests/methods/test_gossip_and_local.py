@@ -123,6 +123,7 @@ def test_gossip_with_local_steps_and_momentum_redone_in_numpy(device, order):
     np.testing.assert_allclose(models, w, rtol=1e-12)
 
 
+@pytest.mark.soak
 def test_gossip_sends_one_model_per_edge_without_personal_layers(device):
     """An MLP 3-4-1 has 16 parameters in the first layer and 5 in the second; a message has a header of 48 bytes."""
     federation = regression([4, 6, 3])

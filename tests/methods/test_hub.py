@@ -172,6 +172,7 @@ def test_ditto_on_paper_uses_the_shared_model_of_the_round_before(device):
     assert models.tolist() == [[0.5]]
 
 
+@pytest.mark.soak
 def test_finetuning_leaves_the_shared_model_of_fedavg_as_it_is(federation, device):
     common = {"lr": 0.1, "batch_size": 3, "steps": 2, "participation": 0.6}
     plain = training(federation, FedAvg(**common), device)
@@ -227,6 +228,7 @@ def test_pooled_keeps_the_model_that_does_best_on_all_validation_samples(federat
     np.testing.assert_allclose(models, np.tile(path[best][1], (5, 1)), rtol=1e-10)
 
 
+@pytest.mark.soak
 def test_personal_layers_are_never_mixed_and_never_sent(federation, device):
     """An MLP 3-4-1 has 16 parameters in its first layer and 5 in the second, which is personal."""
     method, model = FedAvg(lr=0.1, batch_size=0), Mlp(hidden=(4,))

@@ -208,6 +208,7 @@ def test_an_iteration_of_al2sgd_plus_follows_the_gradient_on_average(federation)
 # -- automatic settings -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("loss", [MORE("mean"), "sum"])
 def test_auto_follows_the_corollaries_with_measured_constants(federation, device, loss):
     H, _ = quadratics(federation, loss)
@@ -245,6 +246,7 @@ def test_auto_follows_the_corollaries_with_measured_constants(federation, device
 # -- l2gd and pfedme ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_l2gd_redone_in_numpy_and_its_mean_is_the_minimiser(federation, device):
     """Its steps are linear in theta and unbiased, so the mean of its stationary distribution is the minimiser."""
     H, b = quadratics(federation)

@@ -58,7 +58,11 @@ def planted():
     return federation, Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
 
 
-@pytest.mark.parametrize("method", [ScoolSBM(**SETTINGS), ScoolAttention(**SETTINGS)], ids=["sbm", "attention"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(ScoolSBM(**SETTINGS), marks=pytest.mark.soak), ScoolAttention(**SETTINGS)],
+    ids=["sbm", "attention"],
+)
 @pytest.mark.parametrize("data", [pytest.param("digits", marks=pytest.mark.soak), "planted"])
 def test_planted_groups_are_recovered_by_round_ten(request, method, data):
     federation, engine = request.getfixturevalue(data)
@@ -254,6 +258,7 @@ def test_groups_are_found_with_personal_layers_too():
     assert quality(federation, block, training.graph)["graph_auroc"] >= 0.95  # 0.5 where bases move together
 
 
+@pytest.mark.soak
 def test_a_neighbour_whose_loss_is_not_a_number_gets_no_weight():
     federation = Classes(classes=3)(Digits().load(), 6, 0)
     x = federation.train.x.copy()

@@ -86,6 +86,7 @@ def test_without_augmentation_samples_are_unchanged(augment):
     )
 
 
+@pytest.mark.soak
 def test_mapped_over_clients_each_gets_what_it_would_get_alone_with_one_gather_of_pixels():
     clients, batch = 4, 5
     data = jnp.asarray(images("uint8", samples=4 * clients)).reshape(clients, 4, 3, 7, 5)

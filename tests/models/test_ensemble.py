@@ -94,6 +94,7 @@ def test_personal_layers_beside_learned_weights_are_refused():
         Task.of(federation, Linear(), personal=("weight",)).mixed(2)
 
 
+@pytest.mark.soak
 def test_a_run_with_members(tmp_path):
     federation = Classes(classes=3)(Digits().load(), 4, 0)
     result = coterie.run(federation, "linear", "local", rounds=2, members=2, out=tmp_path / "run")

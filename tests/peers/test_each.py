@@ -222,6 +222,7 @@ def test_fedavg_with_100_000_clients_makes_no_table_of_pairs(device):
     assert rounds.traffic.up_messages.sum() == clients
 
 
+@pytest.mark.soak
 def test_a_mesh_and_a_chunk_train_the_same_models(device, x64):
     federation = regression([3, 5, 2, 6, 4])
     method = FedAvg(lr=0.1, batch_size=2, participation=0.6)

@@ -55,6 +55,7 @@ def test_a_second_call_does_only_what_is_missing(done):
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("metrics.jsonl")} == before
 
 
+@pytest.mark.soak
 def test_differences_are_paired_by_seed(done):
     folder, _ = done
     comparison = Comparison.read([folder])
@@ -86,6 +87,7 @@ def test_a_run_records_the_quality_of_its_graph_and_the_kept_edges(done, tmp_pat
     assert "graph_auroc" in result.metrics.columns
 
 
+@pytest.mark.soak
 def test_resuming_after_the_graph_was_cut_gives_the_same_bits(done, tmp_path):
     folder, _ = done
     whole = folder / "scool-attention-30pc" / "seed-0"

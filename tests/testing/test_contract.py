@@ -12,10 +12,10 @@ METHODS = [
     ("async-l2gd", {"iterations": 3}),  # clusters, branches
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),  # neighbours
     ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),  # pushes, links that come and go
-    ("component", {"personal": ("bias",), "steps": 2}),  # a solver at the hub
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}),  # questions, a learned graph, stages
 ]
 VARIANTS = [
+    ("component", {"personal": ("bias",), "steps": 2}),  # a solver at the hub
     ("fedavg-finetuned", {"finetune_epochs": 2, "steps": 3, "weight_decay": 0.01}),  # a mean; another model to evaluate
     ("network-lasso", {"form": "peers", "iterations": 3}),  # values per neighbour
     ("fedrep", {"personal": ("bias",), "participation": 0.5}),  # some clients at a time
