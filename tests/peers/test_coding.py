@@ -22,8 +22,8 @@ from coterie.peers.tables import make_tables
 from coterie.testing.contract import CHECKS, ROUNDS, Case, small_federation
 from coterie.testing.two_processes import Partner
 
-# A change since the hub's mean, where few meet; in `make soak` also mirrors of neighbours, pushed mass, questions and their
-# mirrors, and the largest codec.
+# A change since the hub's mean, where few meet; in `make soak` also mirrors of neighbours, pushed mass, questions and
+# their mirrors, and the largest codec.
 ROWS = [("fedavg", {"participation": 0.6}, "top-k", {"fraction": 0.3})]
 MORE = [
     ("gossip-sgd", {}, "float16", {}),
