@@ -2,7 +2,8 @@
 
 In the repository a page links to `../../examples/my_method.py`, which works in an editor and on a code host. The site
 ends at `docs/`, so each file that is linked outside of it is added to the site and the link is moved up one folder.
-`CHANGELOG.md` and `CONTRIBUTING.md` become pages. Lists may follow a paragraph without an empty line, as in docstrings.
+`CHANGELOG.md`, `CONTRIBUTING.md` and `SECURITY.md` become pages. Lists may follow a paragraph without an empty line, as
+in docstrings.
 """
 
 import logging
@@ -15,7 +16,7 @@ from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"]
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"]
 LINK = re.compile(r"(?<=\]\()(?!\w+://)([^)#\s]+)")
 NAMED = re.compile(r"docs/([\w/-]+)\.md(#[\w-]+)?")  # a page, as a docstring names it
 ITEM = re.compile(r"(- |\d+\. )")
