@@ -15,12 +15,13 @@ from support.attacks import call
 
 @pytest.fixture(autouse=True)
 def _same_handlers_afterwards():
-    found = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING}  # `nohup make test` ignores SIGHUP
+    usual = dict.fromkeys(ENDING, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
+    found = {number: signal.signal(number, handler) for number, handler in usual.items()}  # `nohup` ignores SIGHUP
     yield
-    after = [signal.getsignal(number) for number in ENDING]
+    after = {number: signal.getsignal(number) for number in ENDING}
     for number, handler in found.items():
         signal.signal(number, handler)
-    assert after == [signal.SIG_DFL] * len(ENDING)
+    assert after == usual
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
