@@ -40,7 +40,7 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 test:
 	$(MAKE) -j2 $(VENV)/installed-dev $(LOWEST)/installed
 	$(MAKE) -j2 lint docs
-	XLA_FLAGS="$(BITS)" $(PYTEST) tests/testing -k scool
+	XLA_FLAGS="$(BITS)" $(PYTEST) tests/testing -k 'scool and (lives_anywhere or ledger_is_right or resumes)'
 	XLA_FLAGS="$(QUICK)" $(PYTEST) -k 'not (test_contract and scool)'
 	$(MAKE) test-lowest
 

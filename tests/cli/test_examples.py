@@ -169,6 +169,7 @@ def test_quickstart_examples(capsys):
     assert 0 <= float(printed[1]) <= 1
 
 
+@pytest.mark.soak
 def test_implicit_example_prints_the_derivative(tmp_path):
     (example,) = [
         text
@@ -215,6 +216,7 @@ def _plain(value):
     return list(value) if isinstance(value, tuple) else value
 
 
+@pytest.mark.soak
 def test_evaluation_page_prices_a_round():
     """48 + 650 * 4 + 4 bytes up and as many down: the sum a reader can redo."""
     federation = ct.load("digits", "classes", clients=20, classes=3)

@@ -86,6 +86,7 @@ def test_every_vector_is_decoded_and_its_size_is_known(name, dtype, data):
     assert beyond or np.isfinite(sent).all() or not np.isfinite(x).all()
 
 
+@pytest.mark.soak
 @types
 @codecs
 def test_gradients_are_sent_in_fewer_bytes(name, dtype):
@@ -331,6 +332,7 @@ def test_names_of_codecs():
         assert registry.load("codecs", row.name).name == row.name
 
 
+@pytest.mark.soak
 def test_the_page_on_codecs_runs():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "codecs.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -41,7 +41,8 @@ def gradients(rows, size, dtype):
 
 @types
 @pytest.mark.parametrize(
-    "name", ["float16", "qsgd", "top-k-short", pytest.param("fused-centres", marks=pytest.mark.soak)]
+    "name",
+    ["float16", *(pytest.param(name, marks=pytest.mark.soak) for name in ("qsgd", "top-k-short", "fused-centres"))],
 )
 def test_a_row_is_the_same_alone_in_a_batch_compiled_or_not(name, dtype, monkeypatch):
     codec = CODECS[name]
@@ -56,6 +57,7 @@ def test_a_row_is_the_same_alone_in_a_batch_compiled_or_not(name, dtype, monkeyp
         assert np.asarray(jax.jit(codec.size)(sent)).tolist() == [len(codec.encode(row)) for row in sent]
 
 
+@pytest.mark.soak
 @types
 @pytest.mark.parametrize("codec", [QSGD(feedback=True), TopK(fraction=0.1)], ids=lambda c: c.name)
 def test_error_feedback_is_the_same_when_products_come_in(codec, dtype):

@@ -256,6 +256,7 @@ def test_an_incomplete_comparison_says_how_to_continue(done, tmp_path):
         Comparison.read([tmp_path / "copy"])
 
 
+@pytest.mark.soak
 def test_data_from_python_are_compared_in_memory_and_in_a_folder(tmp_path):
     federation = ct.load("planted-groups", clients=4, groups=2, train_size=8, test_size=8)
     methods = ["local", ct.methods.Ditto(tie=0.5, lr=0.2)]

@@ -179,6 +179,7 @@ class Normed(eqx.Module):
         return self.head(x), state
 
 
+@pytest.mark.soak
 def test_statistics_are_saved_with_the_model(tmp_path):
     given = {"model": eqx.nn.make_with_state(Normed), "method": "fedavg", "rounds": 1, "out": tmp_path / "run"}
     ran, read = ct.run(FIVE, **given), ct.run(FIVE, **given)

@@ -44,7 +44,7 @@ def test_folders(folder, guard):
     for reader in folder:
         assert guard.failure(reader, reader.wrap(reader.seeds[0])) is None
 
-    @settings(max_examples=300, **SAME)
+    @settings(max_examples=150, **SAME)
     @given(st.sampled_from(folder), EDITS)
     def check(reader, edits):
         assert guard.failure(reader, reader.wrap(damaged(reader.seeds[0], edits))) is None

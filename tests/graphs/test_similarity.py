@@ -320,6 +320,7 @@ class Stopped(BaseException):
     """Replaces SIGKILL: nothing catches it."""
 
 
+@pytest.mark.soak
 def test_a_run_that_is_resumed_keeps_its_graph_and_counts_it_once(tmp_path, device):
     settings = {"graph": Similarity(k=2), "rounds": 3, "evaluate_every": 1, "checkpoint_every": 1}
     federation = small_federation(5)

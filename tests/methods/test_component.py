@@ -168,6 +168,7 @@ def test_two_clients_on_paper(form, device):
     np.testing.assert_allclose(models[:, 0], [2, 2], rtol=1e-9)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["server", "peers"])
 def test_without_a_tie_it_is_training_alone(form, alike, device):
     _, models = run(started(alike, NetworkLasso(lam=0.0, form=form, **FULL), device), 3)
@@ -201,6 +202,7 @@ def opposite(duals, graph):
     return max(gaps)
 
 
+@pytest.mark.soak
 def test_peers_recover_from_a_lost_message(alike, device):
     """One direction of an edge fails for a round: its ends disagree, take the mean, and reach the same solution."""
     method, graph = NetworkLasso(lam=0.2, form="peers", iterations=4, **FULL), network()
@@ -241,6 +243,7 @@ def test_hub_and_clients_recover_from_lost_messages(alike, device):
 # -- private layers, and what cannot be trained -----------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["server", "peers"])
 def test_private_layers_are_never_sent_and_tied_ones_are(form, alike, device):
     """With `model.personal` the tied part is equal for all, and the rest is trained as if the client were alone."""
@@ -292,6 +295,7 @@ def test_a_network_that_makes_no_sense_is_refused():
 # -- the path --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_planted_groups_are_recovered_exactly_along_the_path(device):
     """Five draws in one run: without edges between them they are five independent problems.
 

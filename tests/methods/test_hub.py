@@ -80,6 +80,7 @@ def test_only_the_clients_that_take_part_change_the_mean(federation, device):
     np.testing.assert_allclose(weights_of(state.variables), np.tile(w, (5, 1)), rtol=1e-12)
 
 
+@pytest.mark.soak
 def test_what_a_lost_message_does_to_fedavg(federation, device):
     """Client 0's model does not reach the hub, which averages the others; client 1 misses the mean and keeps its old
     copy, not what it has just trained."""
@@ -128,6 +129,7 @@ def test_fedprox_reaches_the_proximal_point(federation, device):
     np.testing.assert_allclose(models, np.tile(w, (5, 1)), rtol=1e-9)
 
 
+@pytest.mark.soak
 def test_fedprox_without_the_term_is_fedavg(federation, device):
     _, prox = run(training(federation, FedProx(lr=0.2, batch_size=3, steps=2, mu=0.0), device), 2)
     _, plain = run(training(federation, FedAvg(lr=0.2, batch_size=3, steps=2), device), 2)
@@ -185,6 +187,7 @@ def test_finetuning_leaves_the_shared_model_of_fedavg_as_it_is(federation, devic
         assert (weights_of(shared.variables) == weights_of(tuned_state.variables)).all()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("rate", "used"), [(0.0, 0.3), (0.05, 0.05)])
 def test_finetuning_is_gradient_descent_on_the_clients_own_data(federation, device, rate, used):
     method = FedAvgFinetuned(lr=0.3, batch_size=0, finetune_epochs=4, finetune_lr=rate)

@@ -295,6 +295,7 @@ def test_pfedme_on_quadratics(device):
 # -- what is sent -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_the_ledger_charges_exchanges_and_nothing_else(federation, device):
     """Each exchange is a message up and one down. An MLP 3-4-1 has 16 shared parameters and a personal layer of 5;
     float64, 48 bytes of header, a label of 4."""
@@ -390,6 +391,7 @@ def test_groups_reach_the_program_and_a_part_of_a_federation_keeps_their_number(
     assert make_federation(pairs, groups=["south", "north", "south"]).groups.tolist() == [1, 0, 1]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", [L2GD(), MORE(AsyncAL2SGDPlus(batch_size=2))])
 def test_measured_constants_do_not_depend_on_the_devices(federation, device, method):
     """The clients are split over two devices, as on every CPU with several cores."""

@@ -167,6 +167,7 @@ def test_the_personal_weights_are_not_sent(engine):
     assert sum(leaf.size for leaf in sent) == 2 * floats
 
 
+@pytest.mark.soak
 def test_hyper_gradient_push_needs_links_both_ways():
     federation = small_federation(4)
     one_way = Graph.from_edges([1, 2, 3, 0], [0, 1, 2, 3], 4)  # a directed ring
@@ -184,6 +185,7 @@ def test_bad_input():
         coterie.run(small_federation(3), "linear", "pdbo-mtl", personal=("weight",), rounds=1)
 
 
+@pytest.mark.soak
 def test_random_links_are_observed(engine):
     """The observed link frequencies tend to the probabilities; the report's weights come from them."""
     graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)

@@ -271,6 +271,7 @@ def test_printed_updates_decrease_the_elbo(wrong):
     assert np.delete(added, 1, axis=2).min() > -1e-8  # the other updates are not to blame
 
 
+@pytest.mark.soak
 def test_parallel_update_is_the_damped_formula_where_that_ascends_and_shorter_where_it_does_not():
     losses, known, *_ = planted()
     model = start(1 - losses, known, 4, jax.random.key(0))
