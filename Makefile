@@ -30,18 +30,15 @@ demo: $(VENV)/installed-demo
 	$(BIN)/coterie compare
 
 # Tests compile thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a third
-# of the time). Clients in one process and in two are compared to the bit, which holds for all methods only if programs are
-# optimised a little: SCooL's are. `make soak` compiles everything as users do.
+# of the time). `make soak` compiles everything as users do.
 QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
-BITS := --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # What uses one core runs in pairs.
 test:
 	$(MAKE) -j2 $(VENV)/installed-dev $(LOWEST)/installed
 	$(MAKE) -j2 lint docs
-	XLA_FLAGS="$(BITS)" $(PYTEST) tests/testing -k 'scool and (lives_anywhere or ledger_is_right or resumes)'
-	XLA_FLAGS="$(QUICK)" $(PYTEST) -k 'not (test_contract and scool)'
+	XLA_FLAGS="$(QUICK)" $(PYTEST)
 	$(MAKE) test-lowest
 
 lint: $(VENV)/installed-dev
