@@ -37,7 +37,7 @@ class Guarded(TyperGroup):
             except KeyboardInterrupt:
                 say("stopped; start it again", to_errors=True)
                 raise typer.Exit(130) from None
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 sentence = _sentence(error)
                 if sentence is None:
                     raise

@@ -153,4 +153,8 @@ def report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
         return None
     from coterie.pages import write_report
 
-    return str(write_report(comparison, path))
+    try:
+        return str(write_report(comparison, path))
+    except CoterieError as error:  # what was trained is shown all the same
+        console.print(f"there is no report: {error}", markup=False, soft_wrap=True)
+        return None

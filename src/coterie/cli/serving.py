@@ -58,7 +58,7 @@ def predict(
     trained = opened(run, method, trust_code=trust_code)
     frame = _read(rows, trained)
     if new_client:
-        known = int(group) if group is not None and group.isdigit() else group
+        known = int(group) if group is not None and group.isdecimal() and len(group) < 10 else group
         given = None if labelled is None else _read(labelled, trained)
         table = trained.new_client(given, group=known).predict(frame, level)
     else:
@@ -111,12 +111,13 @@ def join_trained(
     It starts from the model, or mixture of models, that fits its rows best and trains a few passes; cross-validation
     over its rows decides, and also says if a fresh model would be better. `coterie predict FOLDER new.csv` uses it.
     """
+    from coterie.serving.exporting import slug
     from coterie.serving.joining import join_trained as join
     from coterie.serving.opening import open as opened
     from coterie.storage.owned import inside
 
     trained = opened(run, method, trust_code=trust_code)
-    folder = out or inside(trained.path, "joined", name)
+    folder = out or inside(trained.path, "joined", slug(name))
     member = join(trained, _read(rows, trained), name=name, out=folder)
     joined: Any = member.joined
     starts = {
@@ -134,15 +135,12 @@ def join_trained(
 
 def _read(path: Path, trained: Any) -> Any:
     """Read rows: a table, or an array for models that were trained on arrays."""
-    import numpy as np
-
     if not path.is_file():
         raise CoterieError(f"there is no file {path}")
     if path.suffix == ".npy":
-        try:
-            return np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise CoterieError(f"{path} is not a readable .npy file ({error})") from None
+        from coterie.data.formats import read_npy
+
+        return read_npy(path)
     if path.suffix == ".npz":
         from coterie.data.formats import read_npz
 

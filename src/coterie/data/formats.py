@@ -14,7 +14,7 @@ from coterie.data.unpack import BROKEN, PACKED, first_line, read_bytes
 from coterie.errors import CoterieError
 from coterie.storage.memory import refuse_beyond
 
-__all__ = ["channel_statistics", "read_cifar", "read_idx", "read_npz"]
+__all__ = ["channel_statistics", "read_cifar", "read_idx", "read_npy", "read_npz"]
 
 
 def read_idx(data: bytes, name: str) -> np.ndarray:
@@ -75,6 +75,22 @@ def read_npz(path: Path) -> Mapping[str, np.ndarray]:
                 f"{path} holds Python objects or is not an .npz file; save plain arrays of numbers or text"
             ) from None
         raise CoterieError(f"{path} is not a readable .npz file ({first_line(error)})") from error
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Read the numbers of an .npy file."""
+    try:
+        with open(path, "rb") as file:
+            _check_header(file, path.stat().st_size, str(path))
+            file.seek(0)
+            array = np.lib.format.read_array(file, allow_pickle=False)
+    except CoterieError:
+        raise
+    except Exception as error:  # as for .npz
+        raise CoterieError(f"{path} is not a readable .npy file ({first_line(error)})") from error
+    if array.dtype.kind not in "biuf":
+        raise CoterieError(f"{path} holds {array.dtype}; save plain numbers")
+    return array
 
 
 def _arrays(file: IO[bytes], path: Path) -> dict[str, np.ndarray]:

@@ -52,7 +52,7 @@ class _Counted(io.RawIOBase):
 
     def __init__(self, stream: IO[bytes], path: Path, per_byte: int, per_line: int):
         self.stream, self.path, self.per_byte, self.per_line = stream, path, per_byte, per_line
-        self.free, self.bytes, self.lines = available(), 0, 0
+        self.free, self.bytes, self.lines = available() // 2, 0, 0  # the other half is for what is made of it
 
     def readable(self) -> bool:
         return True

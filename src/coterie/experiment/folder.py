@@ -105,10 +105,12 @@ class RunFolder:
 
     def create(self, config: dict[str, Any], federation: Federation) -> None:
         """Make the folder of a new run; config.toml comes last and says that it is complete."""
-        self.owned.mark()
+        begun = self.exists()
+        if not begun:  # a folder of an earlier version stays as it is until it is continued
+            self.owned.mark()
         for name in FOLDERS:
             self.owned.make(name)
-        if not self.exists():
+        if not begun:
             about = about_clients(federation) | {"digest": fingerprint(federation)}
             checked(schemas.clients_schema, about, self.path / "clients.json")  # what is written can be read
             self._replace("clients.json", json.dumps(about).encode())
@@ -149,6 +151,8 @@ class RunFolder:
         self._write(inside(self.path, file), json.dumps(record).encode())
 
     def _write(self, path: Path, data: bytes, mode: str = "wb") -> None:
+        if mode == "wb" or _has_other_names(path):  # a file that has another name may be somebody's: it is not changed
+            _leave(path, copy=mode != "wb")
         with storage_errors(self.path), open(path, mode, buffering=0, opener=never_waiting) as stream:
             rest = memoryview(data)
             while rest:  # a disk that fills up takes a part, and fails at the next write
@@ -211,7 +215,10 @@ class RunFolder:
     def _shorten(self, file: str, size: int) -> None:
         if not holds(self.path, file) or (self.path / file).stat().st_size == size:
             return
-        with open(inside(self.path, file), "rb+") as stream:
+        path = inside(self.path, file)
+        if _has_other_names(path):
+            _leave(path, copy=True)
+        with open(path, "rb+") as stream:
             stream.truncate(size)
             os.fsync(stream.fileno())
 
@@ -304,6 +311,23 @@ class RunFolder:
         """Return what was sent."""
         with self._advice():
             return read_ledger(self._records("ledger"), tuple(self.clients()["names"]))
+
+
+def _has_other_names(path: Path) -> bool:
+    """Whether a file is a hard link to one that has a name elsewhere, too."""
+    try:
+        return os.lstat(path).st_nlink > 1
+    except FileNotFoundError:
+        return False
+
+
+def _leave(path: Path, copy: bool) -> None:
+    """Give up a name for a file, so that writing makes a new one; with `copy` that begins with the same bytes."""
+    if copy:
+        durable_write(path, path.read_bytes())
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def model_file(index: int, name: str) -> str:

@@ -134,7 +134,7 @@ class Loop:
                 name = self.job.federation.names[bad[0]]
                 raise Diverged(
                     f"training diverged: {what} of client {name!r} is not finite in round {number}; "
-                    "try a smaller method.lr"
+                    f"try a smaller method.lr{'' if self.folder is None else ' in another --out'}"
                 )
 
     def _record(self, number: int, block: Any, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:

@@ -49,6 +49,7 @@ ROLES = ("guess", "alone", "pooled", "cooperates", "ceiling")  # the last is wha
 MEASURED = ("test_loss", "test_score", "test_own_score", "validation_loss", "validation_score")
 QUALITIES = ("graph_l1", "graph_auroc", "graph_ari")
 
+KINDS = ("float", "int", "uint")  # of numbers in arrays
 COUNT = whole(0)
 FIGURE = number(finite=False)  # NaN: it has no meaning for these clients
 SHARE = number(0, 1)
@@ -128,16 +129,26 @@ def clients_schema(value: Any, full: bool = True) -> dict[str, Any]:
     }
     optional: dict[str, Check] = {
         "planted": truth,
-        "class_names": each(text),
+        "class_names": _class_names(value),
         "sample_shape": _sample_shape,
         "mean": each(number()),
         "std": each(number(0)),
         "target_mean": number(),
         "target_std": number(0),
-        "dtype": word("bool", *(f"{kind}{bits}" for kind in ("float", "int", "uint") for bits in (8, 16, 32, 64))),
+        "dtype": word("bool", "int8", "uint8", *(f"{kind}{bits}" for kind in KINDS for bits in (16, 32, 64))),
         "digest": text,
     }
     return table(required | (per_client if full else {}), optional | ({} if full else per_client), rest=plain)(value)
+
+
+def _class_names(about: Any) -> Check:
+    """Return the check of what classes are called: nothing is said, or a name for each."""
+    classes = about.get("classes") if isinstance(about, dict) else None
+
+    def check(value: Any) -> Any:
+        return value if value == [] else each(text, classes if type(classes) is int else None)(value)
+
+    return check
 
 
 def _label_counts(clients: int) -> Check:
@@ -155,7 +166,7 @@ def _label_counts(clients: int) -> Check:
 
 
 def _sample_shape(value: Any) -> Any:
-    if math.prod(each(whole(0, 2**31))(value)) > 2**28:
+    if math.prod(each(whole(1, 2**31))(value)) > 2**28:
         raise Mismatch("is too large for a sample")
     return value
 

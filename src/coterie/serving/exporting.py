@@ -19,7 +19,7 @@ from coterie.serving.opening import FORMAT, MODEL_FILE, RECORD_FILE, TrainedRun,
 from coterie.storage.durable import durable_write, storage_errors
 from coterie.storage.owned import OwnedFolder, inside
 
-__all__ = ["export", "write_model"]
+__all__ = ["export", "slug", "write_model"]
 
 OF_CLIENT = ("kind", "classes", "class_names", "sample_shape", "mean", "std", "target_mean", "target_std", "dtype")
 SECTIONS = ("format", "model", "method", "augment", "run")  # nothing of the data
@@ -37,7 +37,7 @@ def export(run: TrainedRun | str | Path, client: str, out: str | Path | None = N
         The folder, and why there is no predict.py and model.onnx (empty where there are).
     """
     run = run if isinstance(run, TrainedRun) else open(run)
-    folder = Path(out) if out is not None else inside(run.path, "exports", _slug(client))
+    folder = Path(out) if out is not None else inside(run.path, "exports", slug(client))
     write_model(run, client, folder)
     try:
         _write_portable(run, client, folder)
@@ -57,6 +57,8 @@ def write_model(run: TrainedRun, client: str, out: str | Path) -> TrainedRun:
     variables = run.model(client).variables
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    if not _may_write(folder):  # nowhere/../theirs is there once `nowhere` is made
+        raise CoterieError(f"{folder} exists and is not the folder of a model; choose another --out")
     place = run.clients.index(client)
     about = {key: run.about[key] for key in OF_CLIENT if key in run.about}
     about |= {"names": [client], "sizes": {part: [sizes[place]] for part, sizes in run.about["sizes"].items()}}
@@ -108,7 +110,8 @@ def _write_json(path: Path, record: dict[str, Any]) -> None:
     durable_write(path, json.dumps(record, indent=1).encode())
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """Return a folder name for a client, safe whatever it is called."""
     from coterie.experiment.folder import model_file
 
     return model_file(0, name).removeprefix("00000-").removesuffix(".safetensors")

@@ -12,6 +12,8 @@ from coterie.storage.commands import command
 
 __all__ = ["durable_write", "storage_errors", "sync_folder"]
 
+OURS = ("coterie.json", "coterie.json.tmp", "config.toml", "comparison.toml")  # one is in every folder of ours
+
 FULL = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -44,8 +46,11 @@ def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
     """
     temporary = path.with_name(path.name + ".tmp")
     with storage_errors(run or path.parent):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)  # what a kill left, or a link that somebody else put there
+        if os.path.lexists(temporary):
+            if _in_our_folder(path):
+                os.unlink(temporary)  # what a kill left, or a link that somebody else put there
+            else:
+                temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # the user has a file of that name
         try:
             with open(temporary, "xb") as stream:
                 for part in parts:
@@ -60,6 +65,11 @@ def durable_write(path: Path, *parts: Any, run: Path | None = None) -> None:
                 error.filename = str(path)  # a failed write does not name the file
             raise
         sync_folder(path.parent)
+
+
+def _in_our_folder(path: Path) -> bool:
+    """Whether a file lies in the folder of a run or a comparison, or one level below."""
+    return any(os.path.lexists(folder / name) for folder in path.absolute().parents[:2] for name in OURS)
 
 
 def sync_folder(folder: Path) -> None:

@@ -145,8 +145,12 @@ class OwnedFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keep every other process from writing to the folder, which is made if there is none."""
+        known = holds(self.path)
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+        if not known and not self.fresh and not self.marked:  # nowhere/../theirs is there once `nowhere` is made
+            raise self.refuse()
+        with storage_errors(self.path):
             stream = open(inside(self.path, "lock"), "a", opener=never_waiting)  # noqa: SIM115 (open beyond this block)
         with stream:
             if not _lock_file(stream.fileno()):

@@ -149,7 +149,11 @@ def numbers(count: int) -> Check:
     def check(value: Any) -> list[float]:
         if not isinstance(value, list) or len(value) != count or not set(map(type, value)) <= {int, float}:
             each(number(), count)(value)
-        if not all(map(math.isfinite, value)):
+        try:
+            finite = all(map(math.isfinite, value))
+        except OverflowError:  # a whole number of hundreds of digits
+            finite = False
+        if not finite:
             raise Mismatch("must be finite numbers")
         return value
 
