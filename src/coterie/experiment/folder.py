@@ -106,7 +106,7 @@ class RunFolder:
     def create(self, config: dict[str, Any], federation: Federation) -> None:
         """Make the folder of a new run; config.toml comes last and says that it is complete."""
         begun = self.exists()
-        if not begun:  # a folder of an earlier version stays as it is until it is continued
+        if not begun:  # a folder of an earlier version is marked when it is continued
             self.owned.mark()
         for name in FOLDERS:
             self.owned.make(name)
@@ -192,6 +192,7 @@ class RunFolder:
                         f"{self.path / name} holds {found[name]} records but the checkpoint of round {number} covers "
                         f"{count}"
                     )
+        self.owned.mark()  # a folder of an earlier version is continued
         for file, kept in lines.items():
             if b"".join(kept) != read_file(self.path, file):
                 self._replace(file, b"".join(kept))

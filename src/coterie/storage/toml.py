@@ -18,7 +18,8 @@ DEEPEST = 10  # levels of tables and lists in a file
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a config file; a byte order mark, as some editors write it, is left out."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for, a device has no end
+        kind = os.stat(path).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe would be waited for, a device has no end
             raise CoterieError(f"{path} is not a plain file; an experiment is a TOML file")
         return _parsed(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
