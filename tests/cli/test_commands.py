@@ -303,6 +303,7 @@ def test_resume_completes_a_comparison(compared):
     assert "ditto seed 0: round 3 of 3" in outcome.stdout
 
 
+@pytest.mark.soak
 def test_flags_make_a_first_experiment_without_a_file():
     words = ["--data", "planted-groups", "--model", "linear", "--methods", "local, fedavg", "--rounds", 2, "--seeds", 2]
     outcome = call("compare", *words, "--clients", 3, "--device", "cpu", "--json")

@@ -247,6 +247,7 @@ def test_personal_layers_are_not_sent_and_not_mixed():
     assert sizes[()] - sizes["layers.1",] == 4 * (8 * 10 + 10)  # the last layer's floats
 
 
+@pytest.mark.soak
 def test_groups_are_found_with_personal_layers_too():
     """Trained alone, the shared layers differ enough; neighbours' heads make all losses small, hence the median."""
     federation = Natural()(PlantedGroups(groups=4, clients=16, separation=3.0).load(), None, 0)

@@ -90,6 +90,7 @@ def test_one_loss_for_both_levels_needs_no_hessian(federation, ring, device):
         np.testing.assert_allclose(params.head[i], np.linalg.solve(g[1][1], b[1] - g[1][0] @ best), atol=1e-9)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("x64")
 def test_an_upper_level_on_validation_samples_needs_the_hessian(federation, ring, device):
     """f on validation samples: exact with conjugate gradients, nearly with many terms of the series, wrong without."""

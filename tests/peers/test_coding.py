@@ -222,6 +222,7 @@ def test_what_is_no_codec_is_refused():
         coterie.run(small_federation(4), "linear", "fedavg", codec=3, rounds=1)
 
 
+@pytest.mark.soak
 def test_a_run_with_error_feedback_resumes_with_the_same_bits(tmp_path):
     settings = {"codec": {"name": "top-k", "fraction": 0.2}, "checkpoint_every": 1, "evaluate_every": 1}
     whole = coterie.run(small_federation(5), "linear", "fedavg", rounds=ROUNDS + 1, **settings)
