@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from coterie.data.buckets import Part, Split, divided
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, printable
 
 __all__ = ["Clients", "Federation", "Kind", "Redraw", "Split", "stack"]
 
@@ -130,9 +130,9 @@ class Federation:
     def __repr__(self) -> str:
         sizes = {part: int(np.sum(getattr(self, part).count)) for part in PARTS}
         rows = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
-        some = ", ".join(map(_printable, self.names[:4])) + (", ..." if len(self) > 4 else "")
+        some = ", ".join(map(printable, self.names[:4])) + (", ..." if len(self) > 4 else "")
         what = f"{self.kind}" + (f" of {self.classes} classes" if self.kind == "classification" else "")
-        names = ", ".join(map(_printable, self.class_names[:6])) + (", ..." if len(self.class_names) > 6 else "")
+        names = ", ".join(map(printable, self.class_names[:6])) + (", ..." if len(self.class_names) > 6 else "")
         inputs = " x ".join(map(str, self.sample_shape)) or "1"
         return (
             f"Federation of {len(self):,} clients ({some}): {rows} samples\n"
@@ -185,11 +185,6 @@ class Federation:
         """Return the same federation with its samples in other buckets: `places` are the clients of each."""
         parts: dict[str, Any] = {part: divided(getattr(self, part), places) for part in PARTS}
         return dataclasses.replace(self, **parts)
-
-
-def _printable(name: str) -> str:
-    """Replace control characters, which could steer a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def stack(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Split:

@@ -8,7 +8,7 @@ import numpy as np
 from coterie.data.clients import Federation
 from coterie.data.samples import Samples
 from coterie.data.tables.columns import Column
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, printable
 
 if TYPE_CHECKING:
     from coterie.data.tables.preparation import Preparation
@@ -119,11 +119,11 @@ class Intake:
                 used = str(len(record["becomes"])) if record["becomes"] else "left out"
                 missing = _share(record["missing"])
                 cells = (record["name"], record["kind"], missing, used, record["note"])
-                table.add_row(*(Text(_printable(cell)) for cell in cells))
+                table.add_row(*(Text(printable(cell)) for cell in cells))
             parts += [table, Text(_more(len(self.columns) - 5 * MANY).strip())]
         parts.append(Text(_clients_line(self.clients)))
         parts += [Text(self.statistics, style="dim")] if self.columns else []
-        parts += [Text(f"careful: {_printable(warning)}", style="yellow") for warning in self.warnings]
+        parts += [Text(f"careful: {printable(warning)}", style="yellow") for warning in self.warnings]
         return Group(*(part for part in parts if not isinstance(part, Text) or part.plain))
 
     def _repr_html_(self) -> str:
@@ -204,7 +204,7 @@ def _clients_line(clients: tuple[dict[str, Any], ...]) -> str:
 def _spoken(record: dict[str, Any]) -> str:
     missing = f"{_share(record['missing'])} missing" if record["missing"] else ""
     inside = "; ".join(part for part in (record["note"], missing) if part)
-    return _printable(f"{record['name']} ({inside})" if inside else record["name"])
+    return printable(f"{record['name']} ({inside})" if inside else record["name"])
 
 
 def _share(missing: float) -> str:
@@ -214,8 +214,3 @@ def _share(missing: float) -> str:
 
 def _more(count: int) -> str:
     return f" and {count} more" if count > 0 else ""
-
-
-def _printable(text: str) -> str:
-    """Replace control characters, which could steer a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

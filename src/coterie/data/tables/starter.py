@@ -6,6 +6,7 @@ from typing import Any
 from coterie.data.samples import Samples
 from coterie.data.tables.intake import describe
 from coterie.data.tables.source import Table
+from coterie.errors import printable
 from coterie.storage.toml import toml_value
 
 __all__ = ["init_toml"]
@@ -61,4 +62,4 @@ def _other_settings(samples: Samples, table: Table, chosen: dict[str, Any]) -> l
 
 def _one_line(line: str) -> str:
     """A comment must not break out of its line, whatever a column is called."""
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    return printable(line)
