@@ -147,8 +147,8 @@ def main() -> None:
     parser.add_argument("--setting", choices=SETTINGS, default="classes")
     parser.add_argument("--methods", choices=METHODS, nargs="*", default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--settings", type=Path, help="take what an earlier result file chose, instead of tuning")
+    parser.add_argument("--first-seed", type=int, default=0, help="with --settings: behind those of that file")
+    parser.add_argument("--settings", type=Path, help="a result file: keep its choices and runs, add further seeds")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--device", default="auto")
@@ -158,8 +158,10 @@ def main() -> None:
     started, bench = time.perf_counter(), Bench(asked)
     chosen: dict[str, dict[str, Any]] = {}
     tried: dict[str, list[Any]] = {}
+    earlier: dict[str, Any] = {"tried": {}, "chosen": {}, "runs": {}}
     if asked.settings:
-        chosen = json.loads(asked.settings.read_text())["chosen"]
+        earlier = json.loads(asked.settings.read_text())
+        chosen, tried = dict(earlier["chosen"]), dict(earlier["tried"])
     else:
         bench.use(TUNED_ON)
     for name in (name for name in asked.methods if name not in chosen):
@@ -169,7 +171,7 @@ def main() -> None:
     for name in asked.methods:
         if name.startswith("scool"):
             labels[f"{name}, 2 %"] = (name, {**chosen[name], "fraction": 0.02})
-    rows: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
+    rows: dict[str, list[dict[str, Any]]] = {label: earlier["runs"].get(label, []) for label in labels}
     for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         if time.perf_counter() - started > 60 * asked.minutes:
             break

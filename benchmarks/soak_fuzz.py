@@ -3,6 +3,7 @@
     python benchmarks/soak_fuzz.py                        # an hour
     python benchmarks/soak_fuzz.py --minutes 2 --seed 7
     python benchmarks/soak_fuzz.py --inputs 100000        # so many for each reader, however long it takes
+    python benchmarks/soak_fuzz.py --processes 16         # side by side, each with a seed of its own
     python benchmarks/soak_fuzz.py --only parquet
 
 A reader returns, or raises `CoterieError` with one sentence. Any other exception, a hang, a file outside of the working
@@ -11,6 +12,8 @@ of every kind of failure. Where Atheris is installed, `--atheris READER` lets it
 """
 
 import argparse
+import math
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -29,7 +32,13 @@ MEMORY = 3 << 30  # bytes that readers may take: asking for more is a failure, n
 
 
 class Tally:
-    """What the readers answered."""
+    """What the readers answered.
+
+    Attributes:
+        inputs: how many inputs each reader has had.
+        failures: how many failures of each kind.
+        first: the first failure of each kind, with the input that shows it.
+    """
 
     def __init__(self) -> None:
         self.inputs: Counter[str] = Counter()
@@ -46,13 +55,19 @@ class Tally:
                 self.first[kind] = f"{failure} | seed {seed}, edits {edits}"
                 print(f"{kind}: {failure}", flush=True)
 
+    def update(self, other: "Tally") -> None:
+        """Add what another process has counted."""
+        self.inputs.update(other.inputs)
+        self.failures.update(other.failures)
+        self.first = other.first | self.first
+
 
 def soak(readers: list[Reader], guard: Guard, random: Random, inputs: int | None, seconds: float) -> Tally:
-    """Give readers damaged inputs in turn, until each had `inputs` of them or the time is over."""
+    """Give readers damaged inputs in turn, until each had `inputs` of them, or the time is over."""
     tally, began, shown = Tally(), time.monotonic(), time.monotonic()
     while True:
         todo = [reader for reader in readers if inputs is None or tally.inputs[reader.name] < inputs * reader.weight]
-        if not todo or (inputs is None and time.monotonic() - began > seconds):
+        if not todo or time.monotonic() - began > seconds:
             return tally
         for reader in todo:
             for _ in range(max(1, round(20 * reader.weight))):
@@ -88,15 +103,8 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--inputs", type=int, help="for each reader (fewer for slow ones, see the table of readers)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="readers whose name has this in it")
-    parser.add_argument("--atheris", metavar="READER")
-    args = parser.parse_args()
-    began = time.monotonic()
+def fuzz(args: argparse.Namespace, seed: int, inputs: int | None) -> Tally:
+    """Train a small comparison in a temporary folder, and give every reader damaged inputs there."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "folder"
         folder.mkdir()
@@ -105,12 +113,33 @@ def main() -> None:
         readers = [reader for reader in every_reader(trained(Path(place))) if part in reader.name]
         _limit_memory()
         guard = Guard(folder)
-        broken = {reader.name: guard.failure(reader, reader.wrap(seed)) for reader in readers for seed in reader.seeds}
+        broken = {reader.name: guard.failure(reader, reader.wrap(whole)) for reader in readers for whole in reader.seeds}
         if any(broken.values()):
             sys.exit(f"inputs that are whole are not read: {broken}")
         if args.atheris:
             guided(readers[0], guard)
-        tally = soak(readers, guard, Random(args.seed), args.inputs, args.minutes * 60)
+        minutes = args.minutes or (60 if inputs is None else math.inf)
+        return soak(readers, guard, Random(seed), inputs, 60 * minutes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, help="an hour, or as long as --inputs take")
+    parser.add_argument("--inputs", type=int, help="for each reader (fewer for slow ones, see the table of readers)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", help="readers whose name has this in it")
+    parser.add_argument("--atheris", metavar="READER")
+    args = parser.parse_args()
+    began, tally = time.monotonic(), Tally()
+    inputs = None if args.inputs is None else -(-args.inputs // args.processes)
+    tasks = [(args, args.seed + process, inputs) for process in range(args.processes)]
+    if len(tasks) == 1:
+        tally = fuzz(*tasks[0])
+    else:
+        with multiprocessing.get_context("spawn").Pool(len(tasks)) as pool:
+            for part in pool.starmap(fuzz, tasks, chunksize=1):
+                tally.update(part)
     figures = {
         "seed": args.seed,
         "inputs": dict(tally.inputs),

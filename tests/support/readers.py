@@ -1,6 +1,7 @@
 """Every reader of files or messages that may come from somebody else, with whole inputs to damage."""
 
 import hashlib
+import importlib.util
 import io
 import re
 import shutil
@@ -33,6 +34,7 @@ from coterie.pages import write_report
 from coterie.storage.toml import read_toml
 from support.fuzzing import Reader
 
+PARQUET = importlib.util.find_spec("pyarrow") is not None  # an optional dependency
 COUNT = 24  # numbers in a message
 BLOCK = struct.Struct("<4sQQI")  # before a record of a file of records: letters, number, length, checksum
 DIGEST = re.compile(rb'"coterie\.sha256":"([0-9a-f]{64})"')
@@ -169,7 +171,7 @@ def data_readers() -> list[Reader]:
         Reader("experiment.toml", (EXPERIMENT,), _from_file("e.toml", experiment)),
         Reader("comparison.toml", (COMPARISON,), _from_file("c.toml", comparison)),
         Reader("csv", (csv, csv.replace(b",", b";")), _from_file("t.csv", load_table)),
-        Reader("parquet", (_bytes_of(table.to_parquet),), _from_file("t.parquet", load_table)),
+        *([Reader("parquet", (_bytes_of(table.to_parquet),), _from_file("t.parquet", load_table))] if PARQUET else []),
         Reader("npz", (_npz(arrays),), _from_file("a.npz", load_npz)),
         *(
             Reader(f"npz, array {name}", (_npy(array),), _from_file("a.npz", load_npz), _with_member(arrays, name))
