@@ -4,6 +4,7 @@
     python benchmarks/soak_fuzz.py --minutes 2 --seed 7
     python benchmarks/soak_fuzz.py --inputs 100000        # so many for each reader, however long it takes
     python benchmarks/soak_fuzz.py --processes 16         # side by side, each with a seed of its own
+    python benchmarks/soak_fuzz.py --inputs 100000 --add benchmarks/results/2026-11-16-soak-fuzz-cpu.json --seed 200
     python benchmarks/soak_fuzz.py --only parquet
 
 A reader returns, or raises `CoterieError` with one sentence. Any other exception, a hang, a file outside of the working
@@ -12,6 +13,7 @@ of every kind of failure. Where Atheris is installed, `--atheris READER` lets it
 """
 
 import argparse
+import json
 import math
 import multiprocessing
 import os
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -62,11 +65,13 @@ class Tally:
         self.first = other.first | self.first
 
 
-def soak(readers: list[Reader], guard: Guard, random: Random, inputs: int | None, seconds: float) -> Tally:
-    """Give readers damaged inputs in turn, until each had `inputs` of them, or the time is over."""
+def soak(
+    readers: list[Reader], guard: Guard, random: Random, asked: Callable[[Reader], float], seconds: float
+) -> Tally:
+    """Give readers damaged inputs in turn, until each had all of them, or the time is over."""
     tally, began, shown = Tally(), time.monotonic(), time.monotonic()
     while True:
-        todo = [reader for reader in readers if inputs is None or tally.inputs[reader.name] < inputs * reader.weight]
+        todo = [reader for reader in readers if tally.inputs[reader.name] < asked(reader)]
         if not todo or time.monotonic() - began > seconds:
             return tally
         for reader in todo:
@@ -103,7 +108,7 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def fuzz(args: argparse.Namespace, seed: int, inputs: int | None) -> Tally:
+def fuzz(args: argparse.Namespace, seed: int, earlier: dict[str, int]) -> Tally:
     """Train a small comparison in a temporary folder, and give every reader damaged inputs there."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "folder"
@@ -113,13 +118,20 @@ def fuzz(args: argparse.Namespace, seed: int, inputs: int | None) -> Tally:
         readers = [reader for reader in every_reader(trained(Path(place))) if part in reader.name]
         _limit_memory()
         guard = Guard(folder)
-        broken = {reader.name: guard.failure(reader, reader.wrap(whole)) for reader in readers for whole in reader.seeds}
+        broken = {
+            reader.name: guard.failure(reader, reader.wrap(whole)) for reader in readers for whole in reader.seeds
+        }
         if any(broken.values()):
             sys.exit(f"inputs that are whole are not read: {broken}")
         if args.atheris:
             guided(readers[0], guard)
-        minutes = args.minutes or (60 if inputs is None else math.inf)
-        return soak(readers, guard, Random(seed), inputs, 60 * minutes)
+
+        def asked(reader: Reader) -> float:
+            each = math.inf if args.inputs is None else args.inputs * reader.weight
+            return (each - earlier.get(reader.name, 0)) / args.processes
+
+        minutes = args.minutes or (60 if args.inputs is None else math.inf)
+        return soak(readers, guard, Random(seed), asked, 60 * minutes)
 
 
 def main() -> None:
@@ -128,20 +140,25 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, help="for each reader (fewer for slow ones, see the table of readers)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--add", type=Path, help="a result file whose inputs count, too: give another seed than there")
     parser.add_argument("--only", help="readers whose name has this in it")
     parser.add_argument("--atheris", metavar="READER")
     args = parser.parse_args()
     began, tally = time.monotonic(), Tally()
-    inputs = None if args.inputs is None else -(-args.inputs // args.processes)
-    tasks = [(args, args.seed + process, inputs) for process in range(args.processes)]
+    earlier = json.loads(args.add.read_text()) if args.add else {"seeds": [], "inputs": {}}
+    seeds = list(range(args.seed, args.seed + args.processes))
+    if set(seeds) & set(earlier["seeds"]):
+        sys.exit(f"--seed: {args.add} has had some of the seeds {seeds}, so these inputs would not be new")
+    tasks = [(args, seed, earlier["inputs"]) for seed in seeds]
     if len(tasks) == 1:
         tally = fuzz(*tasks[0])
     else:
         with multiprocessing.get_context("spawn").Pool(len(tasks)) as pool:
             for part in pool.starmap(fuzz, tasks, chunksize=1):
                 tally.update(part)
+    tally.inputs.update(earlier["inputs"])
     figures = {
-        "seed": args.seed,
+        "seeds": earlier["seeds"] + seeds,
         "inputs": dict(tally.inputs),
         "failures": {kind: [count, tally.first[kind]] for kind, count in tally.failures.most_common()},
         "seconds": round(time.monotonic() - began),

@@ -31,6 +31,7 @@ from coterie.experiment.machine import read_machine
 from coterie.experiment.result import Result
 from coterie.graphs.topologies import Edges
 from coterie.pages import write_report
+from coterie.registry import names_from
 from coterie.storage.toml import read_toml
 from support.fuzzing import Reader
 
@@ -93,6 +94,16 @@ def _from_file(name: str, load: Callable[[Path], Any]) -> Callable[[bytes, Path]
         load(path)
 
     return read
+
+
+def _untrusted(parse: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
+    """Return a reader of somebody else's experiment, whose code may not be run."""
+
+    def load(path: Path) -> None:
+        with names_from(path):
+            parse(read_toml(path))
+
+    return load
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
@@ -161,8 +172,8 @@ def data_readers() -> list[Reader]:
     load_npz = lambda path: Npz(path=str(path)).load()  # noqa: E731
     edges = lambda path: Edges(path=str(path)).build(4)  # noqa: E731
     libsvm = b"".join(b"%d qid:%d 1:%g 3:%g\n" % (i % 2, i // 5, i / 7, i) for i in range(20))
-    experiment = lambda path: Experiment.from_dict(read_toml(path))  # noqa: E731
-    comparison = lambda path: ComparisonConfig.from_dict(read_toml(path))  # noqa: E731
+    experiment = _untrusted(Experiment.from_dict)
+    comparison = _untrusted(ComparisonConfig.from_dict)
     graphml = (
         b'<?xml version="1.0"?><graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected">'
         b'<node id="0"/><node id="1"/><node id="2"/><node id="3"/><edge source="0" target="1"/></graph></graphml>'

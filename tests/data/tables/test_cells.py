@@ -53,6 +53,13 @@ def test_no_dates_and_ambiguous_dates():
     assert read_dates(["03/04/2021", "05/06/2021"])[1:] == ("%d/%m/%Y", "%m/%d/%Y")
 
 
+def test_years_that_nanoseconds_cannot_count_do_not_fit():
+    words = np.array(["2024-01-01"] * 18 + ["9999-12-31", "0001-01-01"], object)
+    times, form, _ = read_dates(words)
+    assert form
+    assert np.isnat(times).tolist() == [False] * 18 + [True] * 2
+
+
 def test_text_is_kept_as_written():
     assert sorted(cells_of(pd.Series(["007", "07", "7", "NA", " 7"])).words) == [" 7", "007", "07", "7", "NA"]
     gaps = cells_of(pd.Series([3.0, np.nan, 5.0]))  # whole numbers that pandas made floats of

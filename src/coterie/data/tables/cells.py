@@ -209,11 +209,15 @@ def read_dates(words: Words, wanted: str = "", count: np.ndarray | None = None) 
 
 
 def _parse(series: Any, form: str) -> np.ndarray:
-    """Read text in one format; what does not fit is NaT. Times with an offset become UTC."""
+    """Read text in one format; what does not fit is NaT. Times with an offset become UTC.
+
+    Years before 1678 and after 2261 do not fit, with every version of pandas: a count of nanoseconds ends there.
+    """
     import pandas as pd
 
-    times = pd.to_datetime(series, format=form, errors="coerce", utc=True)
-    return times.dt.tz_localize(None).to_numpy().astype("datetime64[ns]")
+    times = pd.to_datetime(series, format=form, errors="coerce", utc=True).dt.tz_localize(None)
+    fits = times.isna() | times.dt.year.between(1678, 2261)
+    return times.where(fits).to_numpy().astype("datetime64[ns]")
 
 
 def part_of(times: np.ndarray, part: str) -> np.ndarray:
