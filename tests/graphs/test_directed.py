@@ -148,7 +148,7 @@ def test_bad_files_and_settings_are_refused(tmp_path):
         (lambda: RandomDirected(base="time-varying").build(4), "needs no settings"),
         (lambda: RandomDirected(path=str(tmp_path / "none.npy")).build(4), "cannot be read"),
         (lambda: RandomDirected(path=str(tmp_path / "two.npz")).build(2), "must hold one array, not 2"),
-        (lambda: RandomDirected(path=str(tmp_path / "text.npy")).build(2), "is not a .npy or .npz file"),
+        (lambda: RandomDirected(path=str(tmp_path / "text.npy")).build(2), "is not a readable .npy file"),
         (lambda: RandomDirected(path=str(tmp_path / "two.npy")).build(3), "a network of 2 clients but there are 3"),
         (lambda: TimeVarying(path=str(tmp_path / "two.npy")).build(2), r"\[steps, clients, clients\]"),
     ]:

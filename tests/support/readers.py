@@ -29,6 +29,7 @@ from coterie.experiment.config import Experiment
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.machine import read_machine
 from coterie.experiment.result import Result
+from coterie.graphs.directed import TimeVarying
 from coterie.graphs.topologies import Edges
 from coterie.pages import write_report
 from coterie.registry import names_from
@@ -171,6 +172,8 @@ def data_readers() -> list[Reader]:
     load_table = lambda path: Table(path=str(path), target="cost", client="site").load()  # noqa: E731
     load_npz = lambda path: Npz(path=str(path)).load()  # noqa: E731
     edges = lambda path: Edges(path=str(path)).build(4)  # noqa: E731
+    over_time = lambda path: TimeVarying(path=str(path)).build(4)  # noqa: E731
+    schedule = np.stack([np.eye(4)[::-1], np.roll(np.eye(4), 1, 0)])
     libsvm = b"".join(b"%d qid:%d 1:%g 3:%g\n" % (i % 2, i // 5, i / 7, i) for i in range(20))
     experiment = _untrusted(Experiment.from_dict)
     comparison = _untrusted(ComparisonConfig.from_dict)
@@ -192,6 +195,8 @@ def data_readers() -> list[Reader]:
         Reader("graph, edge list", (b"0 1\n1 2\n# x\n2,3\n",), _from_file("g.txt", edges)),
         Reader("graph, GraphML", (graphml,), _from_file("g.graphml", edges)),
         Reader("graph, npy", (_npy(np.eye(4)[::-1]),), _from_file("g.npy", edges)),
+        Reader("graph, npy over time", (_npy(schedule),), _from_file("g.npy", over_time)),
+        Reader("graph, npz over time", (_npz({"links": schedule}),), _from_file("g.npz", over_time)),
     ]
 
 

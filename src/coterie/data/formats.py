@@ -69,6 +69,8 @@ def read_npz(path: Path) -> Mapping[str, np.ndarray]:
             return _arrays(file, path)
     except CoterieError:
         raise
+    except OSError as error:
+        raise CoterieError(f"{path} cannot be read ({error.strerror or first_line(error)})") from error
     except Exception as error:  # damaged bytes make zipfile and NumPy raise almost anything
         if "pickle" in str(error).lower():
             raise CoterieError(
@@ -86,6 +88,8 @@ def read_npy(path: Path) -> np.ndarray:
             array = np.lib.format.read_array(file, allow_pickle=False)
     except CoterieError:
         raise
+    except OSError as error:
+        raise CoterieError(f"{path} cannot be read ({error.strerror or first_line(error)})") from error
     except Exception as error:  # as for .npz
         raise CoterieError(f"{path} is not a readable .npy file ({first_line(error)})") from error
     if array.dtype.kind not in "biuf":

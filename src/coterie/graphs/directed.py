@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coterie import registry
+from coterie.data.formats import read_npy, read_npz
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.spec import param, spec
@@ -76,18 +77,19 @@ def _base(name: str) -> Any:
 
 def _read(path: str) -> np.ndarray:
     """Read the array of a .npy file, or the only one of a .npz file."""
+    file = Path(path)
     try:
-        content = np.load(Path(path), allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        with content:
-            if len(content.files) != 1:
-                raise CoterieError(f"path: {path} must hold one array, not {len(content.files)}")
-            return content[content.files[0]]
-    except OSError as error:
-        raise CoterieError(f"path: {path} cannot be read ({error.strerror or error})") from error
-    except (ValueError, EOFError, KeyError) as error:
-        raise CoterieError(f"path: {path} is not a .npy or .npz file of numbers ({error})") from error
+        if file.suffix.lower() == ".npy":
+            return read_npy(file)
+        arrays = read_npz(file)
+    except CoterieError as error:
+        raise CoterieError(f"path: {error}") from None
+    if len(arrays) != 1:
+        raise CoterieError(f"path: {path} must hold one array, not {len(arrays)}")
+    (array,) = arrays.values()
+    if array.dtype.kind not in "biuf":
+        raise CoterieError(f"path: {path} holds {array.dtype}; save plain numbers")
+    return array
 
 
 def _fits(graph: Graph, path: str, clients: int) -> Graph:

@@ -4,13 +4,14 @@ All but `Edges` are undirected; directed networks are in `directed.py`. A direct
 (`Edges`) or from Python (`Graph.from_networkx`).
 """
 
-import tokenize
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coterie.data.formats import read_npy
+from coterie.data.unpack import first_line
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.spec import param, spec
@@ -30,7 +31,6 @@ __all__ = [
 ]
 
 # What NumPy and NetworkX raise for a file that is damaged, or that says it is larger than any memory.
-UNREADABLE = (ValueError, KeyError, SyntaxError, EOFError, MemoryError, OverflowError, tokenize.TokenError)
 
 TRIES = 200  # draws of a random graph before it is refused as too sparse to be connected
 
@@ -222,7 +222,7 @@ class Edges:
         file = Path(self.path)
         try:
             if file.suffix == ".npy":
-                return Graph.from_adjacency(np.load(file, allow_pickle=False))
+                return Graph.from_adjacency(read_npy(file))
             if file.suffix == ".graphml":
                 graph = networkx.read_graphml(file)
             else:
@@ -230,8 +230,10 @@ class Edges:
                 graph.add_edges_from(_edge_list(file))
         except OSError as error:
             raise CoterieError(f"path: {self.path} cannot be read ({error.strerror or error})") from error
-        except (*UNREADABLE, networkx.NetworkXException) as error:
-            raise CoterieError(f"path: {self.path} is not a graph that can be read ({error})") from error
+        except CoterieError as error:
+            raise CoterieError(f"path: {error}") from None
+        except Exception as error:  # damaged bytes make the parsers raise almost anything
+            raise CoterieError(f"path: {self.path} is not a graph that can be read ({first_line(error)})") from error
         return Graph.from_networkx(_with_silent_clients(graph, clients))
 
 
