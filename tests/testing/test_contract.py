@@ -6,13 +6,14 @@ from coterie.testing.contract import CHECKS, Case
 from coterie.testing.two_processes import Partner
 
 # One row per skeleton of a method, with the settings that ask most of it. A row compiles a dozen programs, so methods
-# that share the skeleton of one of these (and so prove nothing new about carriers, loss and bytes) run in `make soak`.
+# that share the skeleton of one of these (and so prove nothing new about carriers, loss and bytes) run in `make soak`;
+# a method with a hub keeps it in tests/peers/test_coding.py.
 METHODS = [
-    ("async-l2gd", {"iterations": 3}),  # clusters, branches
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),  # neighbours
     ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),  # pushes, links that come and go
 ]
 VARIANTS = [
+    ("async-l2gd", {"iterations": 3}),  # clusters, branches
     ("local", {"momentum": 0.9, "epochs": 2}),  # nobody to talk to
     # Questions, a learned graph, stages; the same bits in one process and in two only with optimised programs.
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}),
