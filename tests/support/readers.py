@@ -246,6 +246,10 @@ def folder_readers(comparison: Path) -> list[Reader]:
     readers = []
     for kind, name in chosen.items():
         read = _of_folder(files, name, run)
+        if "checkpoints" in name:
+            load = _of_folder(files, name, run, lambda _, run, choice: snapshot.load(run))
+            readers.append(Reader("checkpoint", (files[name],), load, weight=0.5))
+            readers.append(Reader("checkpoint, signed", (files[name],), load, _signed, weight=0.5))
         readers.append(Reader(f"folder, {kind}", (files[name],), read, weight=0.1))
         if name.endswith((".npz", ".blocks")):
             head, content = _last_block(files[name]) if name.endswith(".blocks") else (None, files[name])
@@ -254,13 +258,14 @@ def folder_readers(comparison: Path) -> list[Reader]:
             for member in arrays:
                 wrap = _in_block(head, _with_member(arrays, member))
                 readers.append(Reader(f"folder, {kind}, {member}", (_npy(arrays[member]),), read, wrap, 0.05))
-        if "checkpoints" in name:
-            readers.append(Reader(f"folder, {kind}, signed", (files[name],), read, _signed, weight=0.1))
     return readers
 
 
-def _of_folder(files: dict[str, bytes], name: str, run: str) -> Callable[[bytes, Path], Any]:
+def _of_folder(
+    files: dict[str, bytes], name: str, run: str, look: Callable[[Path, Path, int], Any] | None = None
+) -> Callable[[bytes, Path], Any]:
     """Return a reader of a folder in which one file is damaged: as a result, to predict, to report, to resume."""
+    look = look or _read_folder
 
     def read(data: bytes, folder: Path) -> None:
         place = folder / "comparison"
@@ -272,7 +277,7 @@ def _of_folder(files: dict[str, bytes], name: str, run: str) -> Callable[[bytes,
             whole.touch()
         (place / name).write_bytes(data)
         try:
-            _read_folder(place, place / run, hashlib.sha256(data).digest()[0])
+            look(place, place / run, hashlib.sha256(data).digest()[0])
         finally:
             (place / name).write_bytes(files[name])
 
