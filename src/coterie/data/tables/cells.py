@@ -4,7 +4,7 @@ Everything works on the distinct words of a column, so that a long column costs 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,24 +181,24 @@ def read_dates(words: Words, wanted: str = "", count: np.ndarray | None = None) 
     Without `wanted`, the format that reads most cells is taken, and none if it reads fewer than nine in ten; `count`
     says how many cells have each word.
     """
-    import pandas as pd
-
-    series = pd.Series(list(words), dtype=object)
-    times = np.full(len(series), np.datetime64("NaT", "ns"))
-    given = np.flatnonzero(~is_empty(series))
-    count = np.ones(len(series)) if count is None else np.asarray(count, float)
+    text = np.array([*words, ""], object)[:-1]  # objects, whatever the words are
+    times = np.full(len(text), np.datetime64("NaT", "ns"))
+    given = np.flatnonzero(~is_empty(text))
+    count = np.ones(len(text)) if count is None else np.asarray(count, float)
     if wanted:
-        times[given] = _parse(series[given], wanted)
+        times[given] = _parse(text[given], wanted)
         return times, wanted, ""
     head = given[np.argsort(-count[given], kind="stable")[:100]]  # the commonest words decide what is tried on all
-    dateless = [not _MAYBE_DATE.search(word) or _PLAIN.fullmatch(word) is not None for word in series[head]]
-    if not len(head) or count[head][dateless].sum() > 0.1 * count[head].sum():
+    weight, few = count[head], 0.1 * count[head].sum()
+    dateless = [not _MAYBE_DATE.search(word) or _PLAIN.fullmatch(word) is not None for word in text[head]]
+    if not len(head) or weight[dateless].sum() > few:
         return times, "", ""
     best, name, rival, most = times[given], "", "", 0.9 * count[given].sum()
-    for form in [ISO, *(day + time for time in _TIMES for day in _DAYS)]:
-        if count[head][np.isnat(_parse(series[head], form))].sum() > 0.1 * count[head].sum():
+    colons = weight[[":" in word for word in text[head]]].sum()
+    for form in _formats(timed=weight.sum() - colons <= few, bare=colons <= few):
+        if weight[np.isnat(_parse(text[head], form))].sum() > few:
             continue
-        values = _parse(series[given], form)
+        values = _parse(text[given], form)
         read = count[given][~np.isnat(values)].sum()
         if read > most or (read == most and not name):
             best, name, rival, most = values, form, "", read
@@ -208,16 +208,24 @@ def read_dates(words: Words, wanted: str = "", count: np.ndarray | None = None) 
     return times, name, rival
 
 
-def _parse(series: Any, form: str) -> np.ndarray:
+def _formats(timed: bool, bare: bool) -> Iterator[str]:
+    """Yield the formats of words that nearly all have a colon, as a time of day has (`timed`), or have none (`bare`)."""
+    yield ISO
+    for time in _TIMES:
+        if timed if time else bare:
+            yield from (day + time for day in _DAYS)
+
+
+def _parse(words: np.ndarray, form: str) -> np.ndarray:
     """Read text in one format; what does not fit is NaT. Times with an offset become UTC.
 
     Years before 1678 and after 2261 do not fit, with every version of pandas: a count of nanoseconds ends there.
     """
     import pandas as pd
 
-    times = pd.to_datetime(series, format=form, errors="coerce", utc=True).dt.tz_localize(None)
-    fits = times.isna() | times.dt.year.between(1678, 2261)
-    return times.where(fits).to_numpy().astype("datetime64[ns]")
+    times = pd.to_datetime(words, format=form, errors="coerce", utc=True).tz_localize(None).to_numpy()
+    fits = (times >= np.datetime64("1678-01-01")) & (times < np.datetime64("2262-01-01"))
+    return np.where(fits, times, np.datetime64("NaT")).astype("datetime64[ns]")
 
 
 def part_of(times: np.ndarray, part: str) -> np.ndarray:
