@@ -209,7 +209,7 @@ def read_dates(words: Words, wanted: str = "", count: np.ndarray | None = None) 
 
 
 def _formats(timed: bool, bare: bool) -> Iterator[str]:
-    """Yield the formats of words that nearly all have a colon, as a time of day has (`timed`), or have none (`bare`)."""
+    """Yield formats of words that nearly all have a colon, as a time of day has (`timed`), or have none (`bare`)."""
     yield ISO
     for time in _TIMES:
         if timed if time else bare:
