@@ -1,4 +1,4 @@
-"""Learning rates of SCooL and Ditto on images that are hard to tell apart, constant and falling, by validation accuracy.
+"""Learning rates of SCooL and Ditto on images that are hard to tell apart, constant and falling, by validation score.
 
     python benchmarks/scool_falling_rate.py --setting groups --device gpu      # two minutes on an H200
 
