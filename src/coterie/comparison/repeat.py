@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from coterie.comparison.config import (
     COMMON_SETTINGS,
@@ -24,7 +24,11 @@ IN_PYTHON = "coterie.compare(...) in Python, with the same data"
 
 
 def repeat_command(
-    experiment: Experiment, choices: Sequence[MethodChoice], seeds: int, splits: int | None = None, tune: bool = True
+    experiment: Experiment,
+    choices: Sequence[MethodChoice],
+    seeds: int,
+    splits: int | None = None,
+    tune: bool | Literal["score"] = True,
 ) -> str:
     """Return the command that repeats a comparison; it leaves out what `coterie compare` assumes anyway."""
     is_default = experiment.data.name == DEFAULT_TABLES["data"]["name"]
@@ -32,6 +36,7 @@ def repeat_command(
     words = ["compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
     words += ["--seeds", str(seeds)] + ([] if is_default else ["--data", experiment.data.name])
     words += ([] if splits is None else ["--splits", str(splits)]) + ([] if tune else ["--no-tune"])
+    words += ["--set", "compare.tune=score"] if tune == "score" else []
     for section, values in _common_sections(experiment, assumed).items():
         words += _set(section, values)
     variants = [with_method(experiment, choice) for choice in choices]
@@ -40,10 +45,11 @@ def repeat_command(
         for own, each, choice in zip(settings, variants, choices, strict=True):
             method = each.method.spec
             own |= {key: getattr(method, key) for key in ("lr", *method.tunes) if key in choice.given}
+            own |= {key: list(values) for key, values in choice.candidates.items()}
     common = _equal_settings([each.method.spec for each in variants], settings)
     words += _set("method", common)
     for choice, own, each in zip(choices, settings, variants, strict=True):
-        words += _set(f"methods.{choice.label}", _own_settings(choice, own, each, common))
+        words += _set(f"methods.{choice.label}", _own_settings(choice, own, (each, experiment), common))
     return command(*words)
 
 
@@ -90,15 +96,25 @@ def _equal_settings(methods: Sequence[Any], named: Sequence[Mapping[str, Any]]) 
 
 
 def _own_settings(
-    choice: MethodChoice, named: Mapping[str, Any], experiment: Experiment, common: Mapping[str, Any]
+    choice: MethodChoice,
+    named: Mapping[str, Any],
+    experiments: tuple[Experiment, Experiment],
+    common: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what is set for one method only: its name under another label, its settings and its codec."""
+    """Return what is set for one method only: its name under another label, its settings, codec, graph and rounds.
+
+    `experiments` are the method's and the one that all share.
+    """
+    experiment, shared = experiments
     own: dict[str, Any] = {"name": choice.name} if choice.label != label_of(choice.name) else {}
-    own |= {key: value for key, value in named.items() if key not in common}
+    own |= {key: value for key, value in named.items() if key not in common or key in choice.candidates}
     if experiment.codec.name != SECTIONS["codec"].default:
         settings = not_default(experiment.codec.spec)
         own["codec"] = {"name": experiment.codec.name, **settings} if settings else experiment.codec.name
-    return own
+    if experiment.graph != shared.graph:
+        settings = not_default(experiment.graph.common) | not_default(experiment.graph.spec)
+        own["graph"] = {"name": experiment.graph.name, **settings} if settings else experiment.graph.name
+    return own | ({} if experiment.run.rounds == shared.run.rounds else {"rounds": experiment.run.rounds})
 
 
 def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
