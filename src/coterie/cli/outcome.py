@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["names_in", "publish", "text_table"]
+__all__ = ["names_in", "print_record", "publish", "text_table"]
 
-WORDS = ("method", "codec", "setting", "network")  # columns that hold words; others hold numbers
+WORDS = ("method", "row", "codec", "setting", "network")  # columns that hold words; others hold numbers
 
 
 def names_in(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -25,6 +25,23 @@ def text_table(title: str, columns: Sequence[str], caption: str) -> Any:
     for column in columns:
         table.add_column(column, justify="left" if column in WORDS else "right", no_wrap=True)
     return table
+
+
+def print_record(record: Mapping[str, Any], console: Any) -> None:
+    """Print a record of `coterie.reproduce.record`: a table, and below it what the cells are and what differs."""
+    from coterie.reproduce.record import BLOCKS
+
+    columns = {"row": "row", "paper": "paper", **BLOCKS, "gain": "over alone"}
+    shown = {key: head for key, head in columns.items() if any(row[key] for row in record["rows"])}
+    table = text_table(record["title"], list(shown.values()), "")
+    for row in record["rows"]:
+        table.add_row(*(row[key] or "-" for key in shown))
+    console.print(table)
+    if "paper" in shown:
+        console.print(f"paper: {record['source']}", markup=False, soft_wrap=True)
+    console.print(f"cells: {record['statistics']}; seeds: {record['seeds']}", markup=False, soft_wrap=True)
+    for line in record["differences"]:
+        console.print(f"differs: {line}", markup=False, soft_wrap=True)
 
 
 def publish(

@@ -5,6 +5,7 @@ add a row to `PAPERS`. The parameters of the function become the options of the 
 """
 
 import inspect
+import json
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -13,32 +14,56 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.clusters import clusters_command
-from coterie.cli.comparing import run_comparison
 from coterie.cli.component import component_command
-from coterie.cli.options import Json, Out, Preallocate, Where
-from coterie.cli.outcome import text_table
+from coterie.cli.options import Json, Out, Preallocate, Where, chosen_device, report_or_note, screen_for
+from coterie.cli.outcome import print_record
+from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
 from coterie.reproduce import Reproduction, pdbo, scool, spdb
 
-__all__ = ["PAPERS", "as_command", "paired_rows", "papers"]
+__all__ = ["PAPERS", "as_command", "papers"]
+
+Only = Annotated[
+    str | None, typer.Option("--only", help="One column only: printed (the paper's settings) or tuned (ours).")
+]
 
 
-def as_command(lay_out: Callable[..., Reproduction]) -> Callable[..., None]:
+def as_command(paper: str, lay_out: Callable[..., Reproduction]) -> Callable[..., None]:
     """Make a command of a function that lays out a paper's experiment."""
     parameters = inspect.signature(lay_out).parameters
 
     def command(
-        out: Out = None, where: Where = "auto", preallocate: Preallocate = False, as_json: Json = False, **given: Any
+        only: Only = None,
+        out: Out = None,
+        where: Where = "auto",
+        preallocate: Preallocate = False,
+        as_json: Json = False,
+        **given: Any,
     ) -> None:
+        from coterie.reproduce.record import repeat
+
         chosen = {name: _read(parameters[name], value) for name, value in given.items() if value is not None}
         laid_out = lay_out(**chosen)
-        _reproduce(laid_out, out or Path(f"reproduce-{laid_out.folder}"), where, preallocate, as_json)
+        options = {name: value for name, value in chosen.items() if value != parameters[name].default}
+        options |= {} if only is None else {"only": only}
+        folder = out or Path(f"reproduce-{laid_out.folder}")
+        _reproduce(laid_out, _blocks(laid_out, only), folder, repeat(paper, options), (where, preallocate), as_json)
 
     common = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = [_option(parameter) for parameter in parameters.values()]
     command.__signature__ = inspect.Signature([*options, *common])  # type: ignore[attr-defined]
     command.__doc__ = lay_out.__doc__
     return command
+
+
+def _blocks(laid_out: Reproduction, only: str | None) -> dict[str, dict[str, Any]]:
+    """Return the comparisons to run, by column."""
+    blocks = {"printed": laid_out.tables} | ({} if laid_out.tuned is None else {"tuned": laid_out.tuned})
+    if only is None:
+        return blocks
+    if only not in blocks:
+        raise CoterieError(f"--only must be one of {', '.join(blocks)} here, not {only!r}")
+    return {only: blocks[only]}
 
 
 def _option(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -63,9 +88,9 @@ def _read(parameter: inspect.Parameter, value: Any) -> Any:
 
 
 PAPERS: dict[str, Callable[..., None]] = {
-    "scool": as_command(scool.reproduction),
-    "spdb": as_command(spdb.reproduction),
-    "pdbo": as_command(pdbo.reproduction),
+    "scool": as_command("scool", scool.reproduction),
+    "spdb": as_command("spdb", spdb.reproduction),
+    "pdbo": as_command("pdbo", pdbo.reproduction),
     "clusters": clusters_command,
     "component": component_command,
 }
@@ -81,55 +106,36 @@ for name, command in PAPERS.items():
     papers.command(name)(command)
 
 
-def _reproduce(laid_out: Reproduction, folder: Path, where: str, preallocate: bool, as_json: bool) -> None:
-    """Run the comparison of a `Reproduction`, and print our figures next to the paper's."""
+def _reproduce(
+    laid_out: Reproduction,
+    blocks: dict[str, dict[str, Any]],
+    folder: Path,
+    command: str,
+    where: tuple[str, bool],
+    as_json: bool,
+) -> None:
+    """Run the comparisons, one folder each, print our figures next to the paper's, and write them down."""
     from coterie.comparison.config import ComparisonConfig
+    from coterie.reproduce.record import record_of, write_record
 
-    config = ComparisonConfig.from_dict(laid_out.tables)
-    comparison, console = run_comparison(config, folder, where, preallocate, as_json)
+    configs = {name: ComparisonConfig.from_dict(tables) for name, tables in blocks.items()}  # before anything runs
+    console = console_for(as_json)
+    device = chosen_device(*where, console, folder / next(iter(blocks)))
+    from coterie.comparison.compare import compare as compare_methods
+
+    found, reports = {}, {}
+    for name, config in configs.items():
+        runs = max(config.seeds, config.splits or 1) * len(config.methods)
+        with screen_for(console, folder / name, runs) as screen:
+            found[name] = compare_methods(config, out=folder / name, device=device, progress=screen.update)
+        reports[name] = report_or_note(found[name], folder / name / "report.html", console)
+    record = record_of(laid_out, found, command, device.label)
+    path = write_record(folder, record)
     if as_json:
+        whole = {name: each.to_dict() | {"report": reports[name]} for name, each in found.items()}
+        print(json.dumps(record | {"comparisons": whole, "file": str(path)}))
         return
-    paper = laid_out.paper
-    heads = ("method", "ours", "worst", "own classes", *(["paper"] if paper else []), "over alone")
-    table = text_table(laid_out.title, heads, laid_out.note)
-    for row in paired_rows(comparison):
-        gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
-        gain += "" if row["error"] is None else f" ± {row['error']:.2f}"
-        figures = [f"{row['mean']:.2f} ± {row['spread']:.2f}", f"{row['worst']:.2f}", f"{row['own']:.2f}"]
-        theirs = [f"{paper[row['method']]:.2f}" if row["method"] in paper else "-"] if paper else []
-        table.add_row(row["method"], *figures, *theirs, gain)
-    console.print(table)
-
-
-def paired_rows(comparison: Any) -> list[dict[str, Any]]:
-    """Return the mean score of each method, its spread over seeds, and the gain over training alone, paired by seed.
-
-    Scores that are written in percent are in percent.
-    """
-    import numpy as np
-
-    score = comparison.score
-    scale = 100 if score.percent else 1
-    means = {
-        label: np.array([scale * result.final["test_score"].mean() for result in results])
-        for label, results in comparison.results.items()
-    }
-    rows = []
-    for label, values in means.items():
-        own = np.mean([scale * result.final["test_own_score"].mean() for result in comparison.results[label]])
-        low = np.mean([scale * result.summary()["worst"] for result in comparison.results[label]])
-        is_paired = comparison.baseline is not None and comparison.role(label) != "alone"
-        gaps = score.sign * (values - means[comparison.baseline]) if is_paired else None
-        error = None if gaps is None or len(gaps) < 2 else float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-        rows.append(
-            {
-                "method": label,
-                "mean": float(values.mean()),
-                "spread": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
-                "own": float(own),
-                "worst": float(low),
-                "gain": None if gaps is None else float(gaps.mean()),
-                "error": error,
-            }
-        )
-    return sorted(rows, key=lambda row: -score.sign * row["mean"])
+    print_record(record, console)
+    for report in (report for report in reports.values() if report is not None):
+        console.print(f"report: {report}", markup=False, soft_wrap=True)
+    console.print(f"figures: {path}", markup=False, soft_wrap=True)

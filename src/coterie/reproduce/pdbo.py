@@ -12,7 +12,7 @@ minibatches; `restart = True` does what the paper's program does.
 
 from typing import Annotated, Any, NamedTuple
 
-from coterie.reproduce import Clients, Methods, Reproduction, Rounds, Seeds, check_choice
+from coterie.reproduce import Clients, Difference, Methods, Reproduction, Rounds, Seeds, check_choice
 
 __all__ = ["DATASETS", "LABELS", "METHODS", "reproduction"]
 
@@ -103,4 +103,6 @@ def reproduction(
         else f"the paper has no figures for {dataset}, which stands in for its EMNIST"
     )
     folder = f"pdbo-{dataset}" + ("-restart" if restart else "")
-    return Reproduction(f"PDBO-MTL on {dataset}", tables, {}, note, folder)
+    return Reproduction(
+        f"PDBO-MTL on {dataset}", "Terashita and Hara 2023, Table 1", tables, {}, folder, (Difference(note),)
+    )

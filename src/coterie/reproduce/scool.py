@@ -8,7 +8,7 @@ with the published M-step; the temperature is ours, because the paper does not s
 from typing import Annotated, Any, NamedTuple
 
 from coterie.errors import CoterieError
-from coterie.reproduce import Clients, Methods, Reproduction, Rounds, Seeds, check_choice
+from coterie.reproduce import Clients, Difference, Methods, Reproduction, Rounds, Seeds, check_choice
 
 __all__ = ["DATASETS", "METHODS", "SETTINGS", "reproduction"]
 
@@ -167,4 +167,6 @@ def reproduction(
     note = f"paper: Table 2, mean over clients; {'; '.join(DIFFERENCES)}"
     if not paper:
         note = f"the paper has no figures for {dataset}; its own are for CIFAR-10, CIFAR-100 and MiniImageNet"
-    return Reproduction(f"SCooL on {dataset}, {setting}", tables, paper, note, f"scool-{dataset}-{setting}")
+    source, folder = "Li et al. 2024, Table 2", f"scool-{dataset}-{setting}"
+    printed = {label: f"{value}" for label, value in paper.items()}
+    return Reproduction(f"SCooL on {dataset}, {setting}", source, tables, printed, folder, (Difference(note),))

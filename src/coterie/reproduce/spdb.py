@@ -13,7 +13,7 @@ Your own sequences and a small network replace the paper's recordings and its fi
 from pathlib import Path
 from typing import Annotated, Any
 
-from coterie.reproduce import Clients, Methods, Reproduction, Rounds, Seeds, check_choice
+from coterie.reproduce import Clients, Difference, Methods, Reproduction, Rounds, Seeds, check_choice
 
 __all__ = ["DATASETS", "METHODS", "SETTINGS", "TESTS", "reproduction"]
 
@@ -62,7 +62,8 @@ def reproduction(
     labels = "the learner's own label distribution" if test == "own" else "all labels equally"
     note = f"Figure 1 of the paper has curves, no table; here: {count} iterations, test sets with {labels}"
     folder = f"spdb-{dataset}-{setting}" + ("" if test == "own" else "-all-labels")
-    return Reproduction(f"SPDB on {dataset}, {setting} data", tables, {}, note, folder)
+    title = f"SPDB on {dataset}, {setting} data"
+    return Reproduction(title, "Lu et al. 2022, Figure 1", tables, {}, folder, (Difference(note),))
 
 
 def _speech(path: Path, methods: tuple[str, ...], seeds: int, rounds: int | None, clients: int | None) -> Reproduction:
@@ -91,4 +92,5 @@ def _speech(path: Path, methods: tuple[str, ...], seeds: int, rounds: int | None
         "methods": {name: {"personal": ["input"]} for name in methods if name in SPLITTING},
     }
     note = "other data than the paper's, whose figures cannot be compared: accuracy on the given sequences"
-    return Reproduction(f"SPDB on {path.name}, personal input layers on a ring", tables, {}, note, "spdb-speech")
+    title = f"SPDB on {path.name}, personal input layers on a ring"
+    return Reproduction(title, "Lu et al. 2022, Table 1", tables, {}, "spdb-speech", (Difference(note),))

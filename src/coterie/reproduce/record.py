@@ -1,0 +1,226 @@
+"""What a reproduction found, as plain values: one row for each row of the paper's table, with its cells and figures.
+
+`coterie reproduce` prints a record as a table and writes it to `reproduce.json`; docs/results/papers.md is made of the
+records in benchmarks/results. A comparison becomes a record by `record_of`; experiments of another kind (estimators,
+codecs) make their rows themselves.
+
+    {"format": 1, "title", "source", "statistics", "command", "device", "seeds", "needs",
+     "rows": [{"row", "name", "paper", "printed", "tuned", "gain", "figures": {"printed": {...}, "tuned": {...}}}],
+     "differences": [...]}
+
+Cells are text, with "" where there is nothing; figures are numbers, in per cent where the score is.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coterie.reproduce import STATISTICS, Reproduction, differences_of
+from coterie.storage.commands import command
+from coterie.storage.durable import durable_write, storage_errors
+
+if TYPE_CHECKING:
+    from coterie.comparison.comparison import Comparison
+
+__all__ = [
+    "BLOCKS",
+    "FILE",
+    "Record",
+    "cell",
+    "expected",
+    "figures_of",
+    "make_record",
+    "record_of",
+    "repeat",
+    "write_record",
+]
+
+FILE = "reproduce.json"
+BLOCKS = {"printed": "ours, as printed", "tuned": "ours, tuned"}  # the columns of ours, and their headings
+SPREADS = ("clients", "seeds")  # written after ±, other statistics after /
+DIVERGED = "diverged"
+
+Record = dict[str, Any]
+
+
+def make_record(
+    title: str,
+    source: str,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    statistics: str,
+    command: str,
+    differences: Sequence[str] = (),
+    seeds: int | None = None,
+    device: str = "",
+    needs: str = "",
+) -> Record:
+    """Return a record; a row may leave out every key but `row`.
+
+    Args:
+        title: of the table.
+        source: where the paper's figures stand.
+        rows: with the keys `row`, `name`, `paper`, `printed`, `tuned`, `gain`, `figures`.
+        statistics: what the cells are, in words.
+        command: the command that computes it.
+        differences: sentences for the lines below the table.
+        seeds: runs of each row; None where nothing was run.
+        device: where it ran.
+        needs: data without which it cannot be run, such as "CIFAR-10"; "" where the product has or makes them.
+    """
+    empty = {"name": "", "paper": "", "printed": "", "tuned": "", "gain": "", "figures": {}}
+    return {
+        "format": 1,
+        "title": title,
+        "source": source,
+        "statistics": statistics,
+        "command": command,
+        "device": device,
+        "seeds": seeds,
+        "needs": needs,
+        "rows": [empty | dict(row) for row in rows],
+        "differences": list(differences),
+    }
+
+
+def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command: str, device: str) -> Record:
+    """Return the record of a table whose comparisons ran.
+
+    Args:
+        laid_out: the experiment.
+        found: the comparisons by block, "printed" or "tuned".
+        command: the command that repeats them.
+        device: where they ran.
+    """
+    figures = {block: figures_of(comparison) for block, comparison in found.items()}
+    labels = list(dict.fromkeys(label for block in figures.values() for label in block))
+    last = list(figures)[-1]
+    rows = []
+    for label in labels:
+        own = {block: figures[block][label] for block in figures if label in figures[block]}
+        cells = {block: cell(each, laid_out.columns, laid_out.decimals) for block, each in own.items()}
+        gain = gain_cell(own.get(last, {}), laid_out.decimals)
+        about = {"row": label, "name": laid_out.names.get(label, ""), "paper": laid_out.paper.get(label, "")}
+        rows.append(about | cells | {"gain": gain, "figures": own})
+    notes = differences_of(laid_out.differences, labels, list(found))
+    notes += [f"{label}, {BLOCKS[b]}: {why}" for b, each in found.items() for label, why in each.failures.items()]
+    return make_record(
+        laid_out.title,
+        laid_out.source,
+        rows,
+        statistics=_in_words(laid_out.columns, BLOCKS[last]),
+        command=command,
+        differences=notes,
+        seeds=max(len(runs) for each in found.values() for runs in each.results.values()),
+        device=device,
+    )
+
+
+def expected(laid_out: Reproduction, command: str, needs: str = "") -> Record:
+    """Return the record of a table that was not run: the paper's rows, and the command."""
+    rows = [
+        {"row": label, "name": laid_out.names.get(label, ""), "paper": text} for label, text in laid_out.paper.items()
+    ]
+    words = _in_words(laid_out.columns)
+    return make_record(laid_out.title, laid_out.source, rows, statistics=words, command=command, needs=needs)
+
+
+def figures_of(comparison: "Comparison") -> dict[str, dict[str, Any]]:
+    """Return the statistics of every row of a comparison, the gain over training alone, what was chosen, and the cost.
+
+    A row that has no result has only `failed`.
+    """
+    means = {label: _per_run(runs, comparison)["mean"] for label, runs in comparison.results.items()}
+    figures: dict[str, dict[str, Any]] = {}
+    for label, runs in comparison.results.items():
+        own = _per_run(runs, comparison)
+        row: dict[str, Any] = {name: float(np.mean(values)) for name, values in own.items()}
+        row["seeds"] = float(np.std(own["mean"], ddof=1)) if len(runs) > 1 else None
+        row["runs"] = [float(value) for value in own["mean"]]
+        row |= _gain(label, means, comparison)
+        row["bytes_per_client"] = float(np.mean([result.ledger.bytes_per_client() for result in runs]))
+        row["seconds"] = float(np.mean([result.seconds["wall"] for result in runs]))
+        row["chosen"] = [record["chosen"] for record in comparison.tuning.get(label, [])]
+        figures[label] = row
+    return figures | {label: {"failed": why} for label, why in comparison.failures.items()}
+
+
+def _per_run(runs: Sequence[Any], comparison: "Comparison") -> dict[str, np.ndarray]:
+    """Return each statistic over the clients `[runs]`."""
+    scale, sign = (100 if comparison.score.percent else 1), comparison.score.sign
+    scores = [scale * result.final["test_score"] for result in runs]
+    tenth = [np.sort(sign * each)[: -(-len(each) // 10)] * sign for each in scores]
+    low = 10 if comparison.score.higher_is_better else 90  # the bad end
+    return {
+        "mean": np.array([each.mean() for each in scores]),
+        "clients": np.array([each.std() for each in scores]),
+        "p10": np.array([np.percentile(each, low) for each in scores]),
+        "worst_tenth": np.array([each.mean() for each in tenth]),
+        "own": np.array([scale * result.final["test_own_score"].mean() for result in runs]),
+    }
+
+
+def _gain(label: str, means: Mapping[str, np.ndarray], comparison: "Comparison") -> dict[str, float | None]:
+    """Return the gain over training alone and its standard error, paired by seed."""
+    if comparison.baseline is None or comparison.role(label) == "alone":
+        return {"gain": None, "gain_error": None}
+    gaps = comparison.score.sign * (means[label] - means[comparison.baseline])
+    error = float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else None
+    return {"gain": float(gaps.mean()), "gain_error": error}
+
+
+def cell(figures: Mapping[str, Any], columns: Sequence[str], decimals: int = 2) -> str:
+    """Write the statistics of a row as the paper does; our spread over seeds follows in brackets.
+
+    >>> cell({"mean": 91.234, "clients": 5.0, "seeds": 0.127}, ("mean", "clients"))
+    '91.23 ± 5.00 [0.13]'
+    >>> cell({"mean": 39.66, "p10": 36.5, "seeds": None}, ("mean", "p10"), 1)
+    '39.7 / 36.5'
+    """
+    if "failed" in figures:
+        return DIVERGED if DIVERGED in figures["failed"] else "no result"
+    text = ""
+    for name in columns:
+        mark = "" if not text else " ± " if name in SPREADS else " / "
+        text += f"{mark}{figures[name]:.{decimals}f}"
+    seeds = figures.get("seeds")
+    return text if seeds is None or "seeds" in columns else f"{text} [{seeds:.{decimals}f}]"
+
+
+def gain_cell(figures: Mapping[str, Any], decimals: int = 2) -> str:
+    """Write the gain over training alone with its standard error."""
+    if figures.get("gain") is None:
+        return ""
+    error = "" if figures["gain_error"] is None else f" ± {figures['gain_error']:.{decimals}f}"
+    return f"{figures['gain']:+.{decimals}f}{error}"
+
+
+def _in_words(columns: Sequence[str], gain_of: str = "") -> str:
+    """Say what the cells are."""
+    marks = [" ± " if name in SPREADS else " / " for name in columns[1:]]
+    text = STATISTICS[columns[0]] + "".join(m + STATISTICS[c] for m, c in zip(marks, columns[1:], strict=True))
+    if gain_of:
+        text += " [standard deviation over seeds]; over alone: paired by seed, ± standard error, of " + gain_of
+    return text
+
+
+def repeat(paper: str, options: Mapping[str, Any]) -> str:
+    """Return the command that runs a paper's experiment with these options."""
+    words = ["reproduce", paper]
+    for name, value in options.items():
+        text = (
+            ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value) if isinstance(value, tuple) else value
+        )
+        words += [f"--{name}"] if value is True else [f"--{name}", str(text)]
+    return command(*words)
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Write a record into a folder."""
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    durable_write(folder / FILE, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    return folder / FILE
