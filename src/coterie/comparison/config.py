@@ -13,6 +13,9 @@ tie = 0.1
 name = "ditto"       # the same method once more, under another label
 tie = 1.0
 codec = "qsgd"       # with its own codec; or { name = "qsgd", bits = 2 }
+graph = "ring"       # on its own graph; or { name = "k-regular", k = 4 }
+rounds = 500         # for another number of rounds than run.rounds
+lr = [0.01, 0.05]    # tune = true chooses among these values
 """
 
 import dataclasses
@@ -31,9 +34,11 @@ __all__ = [
     "DEFAULT_TABLES",
     "MOST_CLIENTS",
     "MOST_RUNS",
+    "OWN_SECTIONS",
     "CompareSettings",
     "ComparisonConfig",
     "MethodChoice",
+    "apart_from_method",
     "choice_of",
     "label_of",
     "not_default",
@@ -55,6 +60,9 @@ COMMON_SETTINGS = (
     "decay_after",
     "decay_every",
 )
+
+# What a method may have for itself besides its own settings; `rounds` are those of the run.
+OWN_SECTIONS = ("codec", "graph", "rounds")
 
 # The comparison without a file: real images at sites that belong to hidden groups.
 DEFAULT_TABLES: dict[str, Any] = {
@@ -88,12 +96,21 @@ class CompareSettings:
 
 
 class MethodChoice(NamedTuple):
-    """One line of the leaderboard: its label, the method's name, its settings, and which of them were given."""
+    """One line of the leaderboard.
+
+    Attributes:
+        label: its name in the table and in the folder.
+        name: the method's.
+        settings: of the method, with its own codec, graph and rounds.
+        given: which of the settings were given.
+        candidates: for settings that were given as a list, the values to choose from; `settings` has the first.
+    """
 
     label: str
     name: str
     settings: dict[str, Any]
     given: frozenset[str] = frozenset()
+    candidates: dict[str, tuple[float, ...]] = {}  # noqa: RUF012
 
 
 def choice_of(method: Any) -> MethodChoice:
@@ -103,9 +120,29 @@ def choice_of(method: Any) -> MethodChoice:
     if isinstance(method, tuple):
         label, settings = method
         own = {key: value for key, value in settings.items() if key != "name"}
-        return MethodChoice(label_of(label), settings.get("name", label), own, frozenset(own))
+        name = settings.get("name", label)
+        lists = _lists_of_numbers(name, own)
+        firsts = {key: values[0] for key, values in lists.items()}
+        several = {key: values for key, values in lists.items() if len(values) > 1}
+        return MethodChoice(label_of(label), name, own | firsts, frozenset(own), several)
     name = registry.name_of("methods", method) or f"{type(method).__module__}:{type(method).__name__}"
     return MethodChoice(label_of(name), name, to_dict(method), frozenset(not_default(method)))
+
+
+def _lists_of_numbers(name: str, settings: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return the settings that are lists although the method wants a real number: values to choose from."""
+    lists = {key: value for key, value in settings.items() if isinstance(value, list | tuple) and value}
+    if not lists:
+        return {}
+    fields = {field.name: field.default for field in dataclasses.fields(registry.load("methods", name))}
+    return {key: tuple(values) for key, values in lists.items() if isinstance(fields.get(key), float)}
+
+
+def apart_from_method(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of an experiment that a method has for itself: its codec, its graph, its rounds."""
+    named = {key: settings[key] for key in ("codec", "graph") if key in settings}
+    sections = {key: {"name": value} if isinstance(value, str) else value for key, value in named.items()}
+    return sections | ({"run": {"rounds": settings["rounds"]}} if "rounds" in settings else {})
 
 
 def label_of(name: str) -> str:
@@ -122,8 +159,13 @@ def with_method(experiment: Experiment, choice: MethodChoice) -> Experiment:
     fields = {field.name for field in dataclasses.fields(cls)}
     given = not_default(experiment.method.spec)
     common = {key: given[key] for key in COMMON_SETTINGS if key in given and key in fields}
+    own = {key: value for key, value in choice.settings.items() if key not in OWN_SECTIONS}
+    sections, method = apart_from_method(choice.settings), {"name": choice.name, **common, **own}
     try:
-        return experiment.replace({"method": {"name": choice.name, **common, **choice.settings}})
+        for key, values in choice.candidates.items():
+            for value in values[1:]:
+                experiment.replace({"method": method | {key: value}})  # every one of them must be possible
+        return experiment.replace({"method": method, **sections})
     except CoterieError as error:
         raise CoterieError(f"{choice.label}: {error}") from None
 

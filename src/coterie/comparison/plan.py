@@ -16,8 +16,10 @@ from coterie.comparison.config import (
     DEFAULT_TABLES,
     MOST_CLIENTS,
     MOST_RUNS,
+    OWN_SECTIONS,
     ComparisonConfig,
     MethodChoice,
+    apart_from_method,
     choice_of,
     not_default,
     with_method,
@@ -75,6 +77,10 @@ class Asked(NamedTuple):
                 f"{next(iter(options))} belongs to the experiment: set it there (only a federation takes it)"
             )
         choices = _unique([choice_of(method) for method in (DEFAULT_METHODS if methods is None else methods)])
+        for choice in choices:
+            if choice.candidates and not tune:
+                key = next(iter(choice.candidates))
+                raise CoterieError(f"{choice.label}: {key} is a list to choose from, and tune is off; give one value")
         return cls(subject, options, choices, seeds, splits, tune, usual)
 
 
@@ -83,17 +89,22 @@ class Plan:
     """A comparison that is ready to start.
 
     Attributes:
+        common: what all methods share, on the first split; its method, codec, graph and rounds hold where a method
+            has no others.
         variants: each label's experiment, untuned, on the first split: the methods that the folder has already, then
             the new ones.
         federations: the clients' data, one federation per split.
         values: for each label, what is tuned and the values to try.
+        candidates: for each label, those of them that were given.
         seeds, tune: as asked, and not less than what the folder has.
         command: repeats the comparison.
     """
 
+    common: Experiment
     variants: dict[str, Experiment]
     federations: list[Federation]
     values: dict[str, Tuned]
+    candidates: dict[str, Tuned]
     seeds: int
     tune: bool
     command: str
@@ -117,11 +128,13 @@ class Plan:
         if asked.tune and _can_tune(federations):
             variants = {label: _keeping_best(each) for label, each in variants.items()}
             values = _values(variants, choices, asked)
+            experiment = _keeping_best(experiment)
         seeds = asked.seeds if there is None else max(asked.seeds, there["compare"]["seeds"])
         command = IN_PYTHON
         if not isinstance(asked.subject, Federation):
             command = repeat_command(experiment, choices, seeds, len(federations), asked.tune)
-        plan = cls(variants, federations, values, seeds, asked.tune, command)
+        candidates = {choice.label: dict(choice.candidates) for choice in choices}
+        plan = cls(experiment, variants, federations, values, candidates, seeds, asked.tune, command)
         if plan.first_seed + max(plan.runs) > LARGEST_SEED:
             raise CoterieError(f"run.seed + seeds must stay below {LARGEST_SEED:,}: choose a smaller run.seed")
         if folder is not None:
@@ -148,11 +161,14 @@ class Plan:
         return {"seeds": self.seeds, "splits": self.splits, "tune": self.tune, "command": self.command}
 
     def table(self, label: str) -> dict[str, Any]:
-        """Return the settings of a method, with its codec, but without those that are tuned."""
-        config = self.variants[label].to_dict()
-        codec = config["codec"]
+        """Return the settings of a method without those that are tuned, and its own codec, graph and rounds."""
+        config, common = self.variants[label].to_dict(), self.common.to_dict()
+        codec, rounds = config["codec"], config["run"]["rounds"]
         own = {key: value for key, value in config["method"].items() if key not in self.values[label]}
-        return own | ({} if codec["name"] == SECTIONS["codec"].default else {"codec": codec})
+        own |= {name: list(values) for name, values in self.candidates[label].items()}
+        own |= {} if codec["name"] == SECTIONS["codec"].default else {"codec": codec}
+        own |= {} if config["graph"] == common["graph"] else {"graph": config["graph"]}
+        return own | ({} if rounds == common["run"]["rounds"] else {"rounds": rounds})
 
     def experiment(self, label: str, split: int) -> Experiment:
         """Return a method's experiment on a split."""
@@ -172,12 +188,11 @@ class Plan:
 
     def write(self, folder: ComparisonFolder) -> None:
         """Write down what is compared."""
-        config = next(iter(self.variants.values())).to_dict()
-        folder.write(config, {label: self.table(label) for label in self.variants}, self.about())
+        folder.write(self.common.to_dict(), {label: self.table(label) for label in self.variants}, self.about())
 
     def _check_folder(self, folder: ComparisonFolder) -> None:
         """Refuse a folder with something else in it, and methods under a label that has other settings there."""
-        folder.check(next(iter(self.variants.values())).to_dict(), {"splits": self.splits, "tune": self.tune})
+        folder.check(self.common.to_dict(), {"splits": self.splits, "tune": self.tune})
         there = folder.read().get("methods", {}) if folder.exists() else {}
         for label in there.keys() & self.variants.keys():
             if folder.failure(label) is not None:
@@ -212,12 +227,14 @@ def _variant(experiment: Experiment, asked: Asked, choice: MethodChoice) -> Expe
         return with_method(common, choice)
     from coterie.experiment.parts import codec_part, method_part
 
-    codec = choice.settings.get("codec", asked.options.get("codec", "none"))
-    return dataclasses.replace(experiment, method=method_part(_built(choice)), codec=codec_part(codec))
+    own = apart_from_method(choice.settings)
+    codec = codec_part(own.pop("codec", asked.options.get("codec", "none")))
+    with_own = experiment.replace(own)
+    return dataclasses.replace(with_own, method=method_part(_built(choice)), codec=codec)
 
 
 def _built(choice: MethodChoice) -> Any:
-    own = {key: value for key, value in choice.settings.items() if key != "codec"}
+    own = {key: value for key, value in choice.settings.items() if key not in OWN_SECTIONS}
     return build(registry.load("methods", choice.name), own, choice.label)
 
 

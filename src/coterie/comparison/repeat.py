@@ -40,10 +40,11 @@ def repeat_command(
         for own, each, choice in zip(settings, variants, choices, strict=True):
             method = each.method.spec
             own |= {key: getattr(method, key) for key in ("lr", *method.tunes) if key in choice.given}
+            own |= {key: list(values) for key, values in choice.candidates.items()}
     common = _equal_settings([each.method.spec for each in variants], settings)
     words += _set("method", common)
     for choice, own, each in zip(choices, settings, variants, strict=True):
-        words += _set(f"methods.{choice.label}", _own_settings(choice, own, each, common))
+        words += _set(f"methods.{choice.label}", _own_settings(choice, own, (each, experiment), common))
     return command(*words)
 
 
@@ -90,15 +91,25 @@ def _equal_settings(methods: Sequence[Any], named: Sequence[Mapping[str, Any]]) 
 
 
 def _own_settings(
-    choice: MethodChoice, named: Mapping[str, Any], experiment: Experiment, common: Mapping[str, Any]
+    choice: MethodChoice,
+    named: Mapping[str, Any],
+    experiments: tuple[Experiment, Experiment],
+    common: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what is set for one method only: its name under another label, its settings and its codec."""
+    """Return what is set for one method only: its name under another label, its settings, codec, graph and rounds.
+
+    `experiments` are the method's and the one that all share.
+    """
+    experiment, shared = experiments
     own: dict[str, Any] = {"name": choice.name} if choice.label != label_of(choice.name) else {}
-    own |= {key: value for key, value in named.items() if key not in common}
+    own |= {key: value for key, value in named.items() if key not in common or key in choice.candidates}
     if experiment.codec.name != SECTIONS["codec"].default:
         settings = not_default(experiment.codec.spec)
         own["codec"] = {"name": experiment.codec.name, **settings} if settings else experiment.codec.name
-    return own
+    if experiment.graph != shared.graph:
+        settings = not_default(experiment.graph.common) | not_default(experiment.graph.spec)
+        own["graph"] = {"name": experiment.graph.name, **settings} if settings else experiment.graph.name
+    return own | ({} if experiment.run.rounds == shared.run.rounds else {"rounds": experiment.run.rounds})
 
 
 def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def tuned_values(method: Any, choice: MethodChoice, given: frozenset[str] = froz
 
     Args:
         method: the method as it would run untuned.
-        choice: which of its settings were given with its name.
+        choice: which of its settings were given with its name, and which as a list of values to choose from.
         given: settings that were given for all methods.
     """
     from coterie.methods.base import Solved
@@ -61,10 +61,10 @@ def tuned_values(method: Any, choice: MethodChoice, given: frozenset[str] = froz
     rate = fields.get("lr")
     if isinstance(rate, float) and "lr" not in fixed:
         values["lr"] = tuple(float(f"{rate * factor:.6g}") for factor in FACTORS)
-    for name, tried in method.tunes.items():
-        if name not in fixed:
+    for name, tried in {**method.tunes, **choice.candidates}.items():
+        if name not in fixed or name in choice.candidates:
             values[name] = tuple(float(value) for value in tried)
-    return values
+    return dict(sorted(values.items(), key=lambda pair: pair[0] != "lr"))  # the learning rate first
 
 
 def with_settings(job: Any, settings: Mapping[str, Any]) -> Any:

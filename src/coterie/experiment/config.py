@@ -41,8 +41,10 @@ class RunSettings:
     seed: int = param(0, "everything random in training is drawn from it", at_least=0, at_most=LARGEST_SEED)
     evaluate_every: int = param(0, "rounds between two evaluations; 0 evaluates 20 times", at_least=0)
     patience: int = param(0, "evaluations without a better validation score before the run stops; 0: never", at_least=0)
-    keep: Literal["best"] | None = param(
-        None, "best: the models of the evaluation with the lowest validation loss; default: the last evaluation's"
+    keep: Literal["best", "last"] | None = param(
+        None,
+        "best: the models of the evaluation with the lowest validation loss; last: the last evaluation's; default: "
+        "last, but best in a comparison that tunes",
     )
     checkpoint_every: int = param(0, "evaluations between two checkpoints; 0 writes one every 10 seconds", at_least=0)
     metric: str | None = param(None, "the score, a name of learning/score.py; default: that of the kind of task")

@@ -59,7 +59,7 @@ class Loop:
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         self.per_model = job.method.rounds_per_model  # where the method goes along a path of models
-        wanted = job.settings.patience > 0 or self.per_model > 0 or job.settings.keep is not None
+        wanted = job.settings.patience > 0 or self.per_model > 0 or job.settings.keep == "best"
         self.keeps_best = self.validated.any() and wanted
         if self.per_model and not self.keeps_best:
             warnings.warn(
@@ -165,7 +165,7 @@ class Loop:
         if not self.keeps_best:
             self.best_round = number
             return
-        if self.job.settings.keep is not None:
+        if self.job.settings.keep == "best":
             score = -validation_loss(row, self.job.federation.validation.count)
         else:
             score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
