@@ -163,7 +163,7 @@ GRAPHS = _rows("coterie.graphs", [
     ("ring", "topologies:Ring", "each client hears the ones beside it"),
     ("group-ring", "topologies:GroupRing", "a ring of overlapping groups", "Li et al. 2024, C.2"),
     ("bipartite", "topologies:Bipartite",
-     "generalised bipartite: every client of one side hears the other", "Li et al. 2024, C.2"),
+     "two random sides; each client hears 10 of the other side", "Li et al. 2024, C.2"),
     ("erdos-renyi", "topologies:ErdosRenyi", "each pair is joined with a given probability"),
     ("k-regular", "topologies:KRegular", "random; every client has k neighbours"),
     ("torus", "topologies:Torus", "a grid whose borders meet"),

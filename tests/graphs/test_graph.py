@@ -159,8 +159,9 @@ REFERENCES = [
     (Ring(), 9, networkx.cycle_graph(9)),
     (GroupRing(), 20, networkx.circulant_graph(20, [1, 2, 3, 4, 5])),
     (GroupRing(), 10, networkx.complete_graph(10)),
-    (Bipartite(), 7, networkx.complete_bipartite_graph(4, 3)),
-    (Bipartite(first_side=0.25), 8, networkx.complete_bipartite_graph(2, 6)),
+    (Bipartite(sides="in-order"), 7, networkx.complete_bipartite_graph(4, 3)),
+    (Bipartite(sides="in-order", neighbours=0, first_side=0.25), 8, networkx.complete_bipartite_graph(2, 6)),
+    (Bipartite(sides="in-order", probability=1.0), 24, networkx.complete_bipartite_graph(12, 12)),
     (Torus(), 20, networkx.grid_2d_graph(4, 5, periodic=True)),
     (Torus(rows=2), 8, networkx.grid_2d_graph(2, 4, periodic=True)),
     (Star(), 6, networkx.star_graph(5)),
@@ -192,7 +193,7 @@ def test_every_registered_graph_builds(row, tmp_path):
     assert graph.connected == (row.name != "edges")
 
 
-@pytest.mark.parametrize("topology", [ErdosRenyi(), KRegular(), KRegular(k=2), Bipartite(probability=0.4)])
+@pytest.mark.parametrize("topology", [ErdosRenyi(), KRegular(), KRegular(k=2), Bipartite(), Bipartite(probability=0.4)])
 def test_random_graphs_follow_their_seed(topology):
     graphs = [topology.build(30, seed).neighbours for seed in (0, 0, 1)]
     assert np.array_equal(graphs[0], graphs[1])
@@ -228,6 +229,35 @@ def test_k_regular_has_k_neighbours(k, clients):
     assert graph.connected
 
 
+def test_bipartite_as_in_the_paper_has_random_sides_and_ten_neighbours_each():
+    graph = Bipartite().build(100, 4)
+    side = networkx.bipartite.color(networkx.Graph(graph.to_adjacency().toarray()))
+    sides = np.array([side[i] for i in range(100)])
+    assert sides.sum() == 50
+    assert 0 < sides[:50].sum() < 50  # not by id
+    assert (graph.degree == 10).all()
+    assert graph.symmetric
+    assert graph.connected
+    again = Bipartite().build(100, 5)
+    assert not np.array_equal(graph.neighbours, again.neighbours)
+
+
+@pytest.mark.parametrize(("clients", "first_side"), [(41, 0.5), (40, 0.3), (40, 0.7)])
+def test_bipartite_with_unequal_sides_shares_the_edges_evenly(clients, first_side):
+    graph = Bipartite(first_side=first_side, neighbours=4, sides="in-order").build(clients, 1)
+    first = round(first_side * clients)
+    one, two = graph.degree[:first], graph.degree[first:]
+    large, small = (one, two) if len(one) > len(two) else (two, one)
+    assert (large == 4).all()
+    assert small.sum() == large.sum()
+    assert small.max() - small.min() <= 1
+
+
+def test_bipartite_joins_every_pair_of_the_sides_equally_often():
+    total = sum(Bipartite(neighbours=3, sides="in-order").build(12, s).to_adjacency().toarray() for s in range(600))
+    np.testing.assert_allclose(total[:6, 6:] / 600, 3 / 6, atol=5 * np.sqrt(0.25 / 600))
+
+
 @pytest.mark.parametrize(
     ("topology", "clients", "words"),
     [
@@ -237,6 +267,7 @@ def test_k_regular_has_k_neighbours(k, clients):
         (GroupRing(), 8, "reach must be at most 4"),
         (Star(), 1, "star needs at least 2"),
         (Bipartite(), 1, "bipartite needs at least 2"),
+        (Bipartite(neighbours=1), 20, "bipartite with neighbours 1 gave no connected .*raise neighbours"),
         (Bipartite(probability=0.01), 20, "bipartite with probability 0.01 gave no connected"),
         (Torus(), 3, "torus needs at least 4"),
         (Torus(), 13, "13 is prime"),

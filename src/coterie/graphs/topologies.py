@@ -4,15 +4,16 @@ All but `Edges` are undirected; directed networks are in `directed.py`. A direct
 (`Edges`) or from Python (`Graph.from_networkx`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from coterie.data.formats import read_npy
 from coterie.data.unpack import first_line
 from coterie.errors import CoterieError
+from coterie.graphs.draws import chosen, connected, evenly_joined
 from coterie.graphs.graph import Graph
 from coterie.spec import param, spec
 
@@ -29,10 +30,6 @@ __all__ = [
     "Star",
     "Torus",
 ]
-
-# What NumPy and NetworkX raise for a file that is damaged, or that says it is larger than any memory.
-
-TRIES = 200  # draws of a random graph before it is refused as too sparse to be connected
 
 
 @spec
@@ -81,28 +78,39 @@ class GroupRing:
 
 @spec
 class Bipartite:
-    """Two sides that hear only each other: all pairs across, or ("generalised") a random part of them.
+    """Two sides that hear only each other; the default is the "generalised bipartite" graph of Li et al. (2024, C.2).
 
-    The first `first_side` of the clients, in id order, form one side. The paper does not say how it chose the pairs;
-    here each pair across is joined with `probability`, drawn again until the graph is connected.
+    Sides are drawn at random, and each client is joined to `neighbours` random clients of the other side. The paper
+    does not say whether being chosen counts; here it does, so that with equal sides everyone has exactly that many.
+    With unequal sides those of the larger one have, and the smaller one's share the edges evenly. With `probability`
+    each pair across is joined with it instead. Drawn again until the graph is connected.
     """
 
     first_side: float = param(0.5, "share of the clients that form the first side", above=0, below=1)
-    probability: float = param(
-        1.0, "probability that two clients of different sides hear each other", above=0, at_most=1
+    sides: Literal["random", "in-order"] = param("random", "who is on the first side: drawn, or the first ids")
+    neighbours: int = param(10, "clients of the other side that a client hears; 0: all of them", at_least=0)
+    probability: float | None = param(
+        None, "in place of neighbours: that two clients of different sides hear each other", above=0, at_most=1
     )
 
     def build(self, clients: int, seed: int = 0) -> Graph:
         """Build the graph for these clients from this seed."""
         _at_least("bipartite", clients, 2)
         first = min(max(round(self.first_side * clients), 1), clients - 1)
-        second = clients - first
+        many, few = max(first, clients - first), min(first, clients - first)
+        k = few if self.neighbours == 0 else min(self.neighbours, few)
 
         def draw(rng: np.random.Generator) -> Graph:
-            left, right = np.divmod(_chosen(rng, first * second, self.probability), second)
-            return _undirected(left, first + right, clients)
+            ids = rng.permutation(clients) if self.sides == "random" else np.arange(clients)
+            large, small = (ids[:first], ids[first:]) if first == many else (ids[first:], ids[:first])
+            if self.probability is None:
+                place, other = np.repeat(np.arange(many), k), evenly_joined(rng, many, few, k).ravel()
+            else:
+                place, other = np.divmod(chosen(rng, many * few, self.probability), few)
+            return _undirected(large[place], small[other], clients)
 
-        return _connected(draw, clients, seed, f"bipartite with probability {self.probability:g}", "raise probability")
+        rule = ("neighbours", k) if self.probability is None else ("probability", self.probability)
+        return connected(draw, clients, seed, f"bipartite with {rule[0]} {rule[1]:g}", f"raise {rule[0]}")
 
 
 @spec
@@ -116,7 +124,7 @@ class ErdosRenyi:
         """Build the graph for these clients from this seed."""
 
         def draw(rng: np.random.Generator) -> Graph:
-            pair = _chosen(rng, clients * (clients - 1) // 2, self.probability)
+            pair = chosen(rng, clients * (clients - 1) // 2, self.probability)
             # Pair number i (i - 1) / 2 + j is (i, j) with j < i; the root may be off by one for large numbers.
             i = np.floor((1 + np.sqrt(1 + 8 * pair.astype(float))) / 2).astype(np.int64)
             i += (i * (i + 1) // 2 <= pair).astype(np.int64) - (i * (i - 1) // 2 > pair)
@@ -126,7 +134,7 @@ class ErdosRenyi:
             return draw(np.random.default_rng(seed))
         enough = np.log(clients) / clients
         fix = f"raise it (about {enough:.2g} is needed for {clients} clients) or set connected = false"
-        return _connected(draw, clients, seed, f"erdos-renyi with probability {self.probability:g}", fix)
+        return connected(draw, clients, seed, f"erdos-renyi with probability {self.probability:g}", fix)
 
 
 @spec
@@ -151,7 +159,7 @@ class KRegular:
                 return _undirected(order, np.roll(order, 1), clients)
             return Graph.from_networkx(networkx.random_regular_graph(k, clients, seed=int(rng.integers(2**31))))
 
-        return _connected(draw, clients, seed, f"k-regular with k = {k}", "raise k")
+        return connected(draw, clients, seed, f"k-regular with k = {k}", "raise k")
 
 
 @spec
@@ -280,24 +288,3 @@ def _around(name: str, clients: int, reach: int) -> Graph:
             f"reach must be at most {clients // 2} on a ring of {clients} clients (all hear all), not {reach}"
         )
     return _circulant(clients, range(1, reach + 1))
-
-
-def _chosen(rng: np.random.Generator, pairs: int, probability: float) -> np.ndarray:
-    """Choose each of 0..pairs-1 with a probability, at a cost proportional to how many are chosen, not to `pairs`."""
-    blocks, last = [np.zeros(0, np.int64)], -1
-    while last < pairs:
-        gaps = rng.geometric(probability, size=int(pairs * probability) + 16)  # to the next one chosen
-        blocks.append(last + np.cumsum(np.minimum(gaps, pairs + 1)))
-        last = int(blocks[-1][-1])
-    chosen = np.concatenate(blocks)
-    return chosen[chosen < pairs]
-
-
-def _connected(draw: Callable[[np.random.Generator], Graph], clients: int, seed: int, what: str, fix: str) -> Graph:
-    """Draw graphs from one stream until one is connected."""
-    rng = np.random.default_rng(seed)
-    for _ in range(TRIES):
-        graph = draw(rng)
-        if graph.connected:
-            return graph
-    raise CoterieError(f"{what} gave no connected graph of {clients} clients in {TRIES} tries; {fix}")
