@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,18 @@ def print_record(record: Mapping[str, Any], console: Any) -> None:
 
     columns = {"row": "row", "paper": "paper", **BLOCKS, "gain": "over alone"}
     shown = {key: head for key, head in columns.items() if any(row[key] for row in record["rows"])}
+    rows = [[row[key] or "-" for key in shown] for row in record["rows"]]
+    words = record["statistics"]
+    if sum(max(map(len, cells)) + 2 for cells in zip(shown.values(), *rows, strict=True)) > console.width:
+        rows = [[re.sub(r" \[.*\]", "", text) for text in row] for row in rows]  # the spread over seeds
+        words = re.sub(r" \[.*\]", "", words)
     table = text_table(record["title"], list(shown.values()), "")
-    for row in record["rows"]:
-        table.add_row(*(row[key] or "-" for key in shown))
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     if "paper" in shown:
         console.print(f"paper: {record['source']}", markup=False, soft_wrap=True)
-    console.print(f"cells: {record['statistics']}; seeds: {record['seeds']}", markup=False, soft_wrap=True)
+    console.print(f"cells: {words}; seeds: {record['seeds']}", markup=False, soft_wrap=True)
     for line in record["differences"]:
         console.print(f"differs: {line}", markup=False, soft_wrap=True)
 
