@@ -9,6 +9,8 @@
 #                                     damaged files for every reader
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
+#   make reproduce-small              the papers' tables that need no GPU, in 20 minutes on two cores: docs/results/papers.md
+#   make reproduce-gpu                the others, in 25 minutes on one H200
 #   make clean                        remove the environments and caches (never results)
 
 PYTHON ?= python3
@@ -21,7 +23,7 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 CUDA ?= cuda12
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-lowest docs soak same-numbers bench-cpu bench-gpu clean
+.PHONY: help demo test lint test-lowest docs soak same-numbers bench-cpu bench-gpu reproduce-small reproduce-gpu clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,6 +59,7 @@ test-lowest: $(LOWEST)/installed
 # mkdocs is strict: a broken link, a wrong docstring or a page that is not in the menu ends it.
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/_build/catalogue.py
+	$(BIN)/python docs/_build/papers.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 soak: $(VENV)/installed-dev
@@ -91,6 +94,22 @@ bench-gpu:
 	$(bench_gpu) benchmarks/client_step.py --model mlp --device gpu --steps 200
 	$(bench_gpu) benchmarks/many_clients.py --device gpu
 	$(bench_gpu) benchmarks/overhead.py --device gpu
+
+# A table that fails for want of data does not keep the page from the others.
+reproduce-small: $(VENV)/installed-dev
+	-$(BIN)/python benchmarks/reproduce.py small
+	$(BIN)/python docs/_build/papers.py
+
+ifdef BENCH_PYTHON
+reproduce_gpu := $(BENCH_PYTHON)
+else
+reproduce_gpu := $(BENCH)/gpu/bin/python
+reproduce-gpu: $(BENCH)/gpu/installed
+endif
+
+reproduce-gpu:
+	-$(reproduce_gpu) benchmarks/reproduce.py gpu
+	$(reproduce_gpu) docs/_build/papers.py
 
 clean:
 	rm -rf $(VENV) $(BENCH) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 BILEVEL = ROOT / "docs" / "methods" / "bilevel.md"
 EXTEND = sorted(page for page in (ROOT / "docs" / "extend").glob("*.md") if page.stem != "index")
 PARTS = ["Files", "Example", "Check it", "Reference implementations"]
-CATALOGUE = str(ROOT / "docs" / "_build" / "catalogue.py")
+GENERATED = {"reference/catalogue.md": "page()", "results/papers.md": "page(read_expected(), read_results())"}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
@@ -86,10 +86,12 @@ def test_verbs_page_names_every_verb():
     assert [verb for verb in verbs if f"`{verb}(" not in page] == ["traffic"]  # read by the engine
 
 
-def test_catalogue_is_up_to_date(tmp_path):
-    page = ROOT / "docs" / "reference" / "catalogue.md"
-    made = run_python(["-c", f"import runpy; print(runpy.run_path({CATALOGUE!r})['page'](), end='')"], tmp_path)
-    assert page.read_text() == made, "run make docs"
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_pages_are_up_to_date(name, tmp_path):
+    page = ROOT / "docs" / name
+    source = str(ROOT / "docs" / "_build" / f"{page.stem}.py")
+    program = f"import runpy; print(eval({GENERATED[name]!r}, runpy.run_path({source!r})), end='')"
+    assert page.read_text() == run_python(["-c", program], tmp_path), "run make docs"
 
 
 def test_every_package_has_an_api_page():

@@ -89,6 +89,10 @@ def test_a_mistake_in_the_file_is_one_sentence(tables, sentence):
         ([("ditto", {"ty": 1})], {}, "ditto: unknown key method.ty"),
         ([("a/b", {"name": "ditto"})], {}, "'a/b' cannot be a method's label"),
         (["local"], {"seeds": 0}, "seeds must be an integer of at least 1"),
+        ([("ditto", {"lr": [0.1, 0.2]})], {"tune": False}, "ditto: lr is a list to choose from, and tune is off"),
+        ([("ditto", {"lr": [0.1, -1.0]})], {}, "ditto: method.lr must be greater than 0"),
+        ([("ditto", {"rounds": 0})], {}, "ditto: run.rounds must be at least 1"),
+        ([("gossip-sgd", {"graph": "rink"})], {}, "gossip-sgd: there is no graph called 'rink'; did you mean ring?"),
         (["local"], {"rounds": 3}, "rounds belongs to the experiment"),
     ],
 )

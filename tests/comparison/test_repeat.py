@@ -51,6 +51,8 @@ def tuned(method):
         "--data csv --set data.path=a.csv --set data.target=y --set data.client=who",
         "--data digits --set graph.name=ring --set graph.reach=2 --set run.seed=4 --set augment.flip=true",
         "--methods local,strong --set methods.strong.name=ditto --set methods.strong.tie=1.0",
+        "--methods gossip-sgd,fomo --set methods.gossip-sgd.graph=ring --set methods.gossip-sgd.rounds=7 "
+        "--set 'methods.fomo.graph={name=\"k-regular\", k=2}' --set 'methods.fomo.lr=[0.01, 0.1]'",
     ],
 )
 def test_the_command_is_understood_as_what_was_asked(understood, asked):

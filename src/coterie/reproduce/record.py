@@ -150,16 +150,20 @@ def figures_of(comparison: "Comparison") -> dict[str, dict[str, Any]]:
 
 def _per_run(runs: Sequence[Any], comparison: "Comparison") -> dict[str, np.ndarray]:
     """Return each statistic over the clients `[runs]`."""
-    scale, sign = (100 if comparison.score.percent else 1), comparison.score.sign
-    scores = [scale * result.final["test_score"] for result in runs]
-    tenth = [np.sort(sign * each)[: -(-len(each) // 10)] * sign for each in scores]
-    low = 10 if comparison.score.higher_is_better else 90  # the bad end
+    scale = 100 if comparison.score.percent else 1
+    rows = [over_clients(scale * run.final["test_score"], comparison.higher_is_better) for run in runs]
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return columns | {"own": np.array([scale * run.final["test_own_score"].mean() for run in runs])}
+
+
+def over_clients(scores: np.ndarray, higher_is_better: bool = True) -> dict[str, float]:
+    """Return the statistics of one run's scores `[K]`; percentile and tenth are those of the bad end."""
+    worst_first = np.sort(scores) if higher_is_better else np.sort(scores)[::-1]
     return {
-        "mean": np.array([each.mean() for each in scores]),
-        "clients": np.array([each.std() for each in scores]),
-        "p10": np.array([np.percentile(each, low) for each in scores]),
-        "worst_tenth": np.array([each.mean() for each in tenth]),
-        "own": np.array([scale * result.final["test_own_score"].mean() for result in runs]),
+        "mean": float(scores.mean()),
+        "clients": float(scores.std()),
+        "p10": float(np.percentile(scores, 10 if higher_is_better else 90)),
+        "worst_tenth": float(worst_first[: -(-len(scores) // 10)].mean()),
     }
 
 
@@ -218,9 +222,9 @@ def repeat(paper: str, options: Mapping[str, Any]) -> str:
     return command(*words)
 
 
-def write_record(folder: Path, record: Record) -> Path:
-    """Write a record into a folder."""
+def write_record(folder: Path, record: Record, name: str = FILE) -> Path:
+    """Write a record into a folder; a command with several tables names the file of each, "reproduce-table2.json"."""
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    durable_write(folder / FILE, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
-    return folder / FILE
+    durable_write(folder / name, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    return folder / name

@@ -1,0 +1,98 @@
+"""Run the papers' tables that need no data of yours, and keep their records with date and hardware.
+
+    python benchmarks/reproduce.py small          # two CPU cores, 20 minutes
+    python benchmarks/reproduce.py gpu            # one H200, 25 minutes
+
+Each command is one of `coterie reproduce`; the records it writes go to benchmarks/results, from where
+`python docs/_build/papers.py` makes docs/results/papers.md. A command that fails (for want of data, say) is named at
+the end, and the others go on. After the time given none is begun.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RESULTS = Path(os.environ.get("COTERIE_BENCHMARKS", Path(__file__).parent / "results"))
+
+COMMANDS = {
+    "small": (
+        "clusters --study table1 --seeds 5",
+        "scool --dataset digits --setting noniid --seeds 2",
+        "scool --dataset digits --setting sbm --seeds 2",
+        "pdbo --dataset digits --seeds 2",
+        "spdb --dataset digits --seeds 2 --rounds 2000",
+    ),
+    "gpu": (
+        "scool --dataset fashion-mnist --setting noniid --seeds 2",
+        "scool --dataset fashion-mnist --setting sbm --seeds 2",
+        "pdbo --dataset fashion-mnist --seeds 2",
+        "pdbo --dataset shakespeare --seeds 2",
+        "spdb --dataset mnist --seeds 2",
+    ),
+}
+MINUTES = {"small": 20, "gpu": 25}
+
+
+def run(words: list[str], folder: Path, device: str) -> tuple[list[Path], str]:
+    """Run one command; return the records it wrote, or the last line it printed if it failed."""
+    command = [sys.executable, "-m", "coterie", "reproduce", *words, "--out", str(folder)]
+    if words[0] not in ("clusters", "component"):  # these choose their device themselves
+        command += ["--device", device]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    (folder.parent / f"{folder.name}.log").write_text(done.stdout)
+    lines = [each for each in done.stdout.splitlines() if each.strip()]
+    return sorted(folder.glob("reproduce*.json")), "" if done.returncode == 0 else (lines or ["no output"])[-1]
+
+
+def keep(file: Path, seconds: float) -> Path:
+    """Write a record to the results, with the date and what it took."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import common
+
+    record = json.loads(file.read_text(encoding="utf-8"))
+    today = datetime.date.today().isoformat()
+    title = "-".join("".join(c if c.isalnum() else " " for c in record["title"].lower()).split())
+    about = {"benchmark": f"reproduce-{title}", "date": today, "hardware": common.hardware(record["device"] or "CPU")}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{today}-reproduce-{title}.json"
+    whole = about | record | {"seconds": round(seconds)}
+    path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def main() -> None:
+    """Run a list of commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=COMMANDS)
+    parser.add_argument("--minutes", type=float, help="begin no command after so many minutes")
+    parser.add_argument("--out", type=Path, help="keep the runs in this folder; a second call does what is missing")
+    asked = parser.parse_args()
+    out = asked.out or Path(tempfile.mkdtemp(prefix="reproduce-"))
+    out.mkdir(parents=True, exist_ok=True)
+    device, started, failed = "gpu" if asked.which == "gpu" else "cpu", time.perf_counter(), []
+    for number, text in enumerate(COMMANDS[asked.which]):
+        began = time.perf_counter()
+        if began - started > 60 * (asked.minutes or MINUTES[asked.which]):
+            failed.append((text, "not begun: out of time"))
+            continue
+        files, error = run(shlex.split(text), out / f"{number}-{text.split()[0]}", device)
+        took = time.perf_counter() - began
+        for file in [] if error else files:
+            print(f"{took:.0f} s: {text}: {keep(file, took)}", flush=True)
+        if error or not files:
+            failed.append((text, error or "it wrote no record"))
+    for text, why in failed:
+        print(f"failed: {text}: {why}")
+    print(f"{time.perf_counter() - started:.0f} s in all; runs and logs are in {out}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

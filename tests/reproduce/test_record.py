@@ -1,0 +1,130 @@
+"""A paper's figures beside ours: statistics by hand, cells, the differences that apply, the table and its file."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from coterie.cli.papers import as_command
+from coterie.errors import CoterieError
+from coterie.reproduce import Difference, Reproduction, differences_of
+from coterie.reproduce.record import cell, expected, over_clients, repeat
+
+PAGE = Path(__file__).parents[2] / "docs" / "_build" / "papers.py"
+TABLES = {
+    "partition": {"clients": 4, "classes": 2},
+    "model": {"name": "linear"},
+    "run": {"rounds": 2},
+    "compare": {"methods": ["local", "fedavg"], "seeds": 2, "splits": 1, "tune": False},
+    "methods": {"fedavg": {"participation": 0.5}},
+}
+
+
+def small(title: Annotated[str, "Of the table."] = "A paper on digits"):
+    """FedAvg beside training alone."""
+    return Reproduction(
+        title,
+        "Somebody 2017, Table 1, MNIST",
+        TABLES,
+        {"fedavg": "97.0 / 95.5"},
+        "small",
+        (Difference("digits stand in for MNIST"), Difference("no ditto", ("ditto",)), Difference("x", block="tuned")),
+        TABLES | {"methods": {"fedavg": {"participation": 1.0}}},
+        ("mean", "p10"),
+        {"fedavg": "FedSGD"},
+        1,
+    )
+
+
+def command():
+    app = Typer()
+    app.command("paper")(as_command("paper", small))
+    app.command("other")(lambda: None)  # with one command alone its name would not be a word
+    return app
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("record") / "out"
+    outcome = CliRunner().invoke(command(), ["paper", "--out", str(folder), "--only", "printed", "--device", "cpu"])
+    assert outcome.exit_code == 0, outcome.output
+    return folder, outcome.output
+
+
+def test_the_table_stands_beside_the_papers_figures(done):
+    _, text = done
+    for words in (
+        "A paper on digits",
+        "ours, as printed",
+        "over alone",
+        "97.0 / 95.5",
+        "Somebody 2017, Table 1, MNIST",
+    ):
+        assert words in text
+    assert "differs: digits stand in for MNIST" in text
+    assert "no ditto" not in text
+    assert "differs: x" not in text
+    assert "ours, tuned" not in text
+    assert "10th percentile over clients" in text
+
+
+def test_the_file_has_every_figure_and_the_command(done):
+    folder, _ = done
+    record = json.loads((folder / "reproduce.json").read_text())
+    assert record["command"] == "coterie reproduce paper --only printed"
+    assert (record["seeds"], record["differences"]) == (2, ["digits stand in for MNIST"])
+    rows = {row["row"]: row for row in record["rows"]}
+    assert list(rows) == ["local", "fedavg"]  # in the order of the paper
+    assert (rows["fedavg"]["name"], rows["fedavg"]["paper"], rows["local"]["paper"]) == ("FedSGD", "97.0 / 95.5", "")
+    ours, alone = (rows[label]["figures"]["printed"] for label in ("fedavg", "local"))
+    gaps = np.subtract(ours["runs"], alone["runs"])
+    assert ours["gain"] == pytest.approx(gaps.mean())
+    assert ours["gain_error"] == pytest.approx(abs(gaps[0] - gaps[1]) / 2)  # sd / sqrt(2) of two values
+    assert alone["gain"] is None
+    assert rows["local"]["gain"] == ""
+
+
+def test_a_column_that_is_not_there_is_refused():
+    outcome = CliRunner().invoke(command(), ["paper", "--only", "all"])
+    assert isinstance(outcome.exception, CoterieError)
+    assert "--only must be one of printed, tuned" in str(outcome.exception)
+
+
+def test_statistics_by_hand():
+    """Twenty clients with 1 to 20 per cent: mean 10.5, tenth percentile 2.9, the worst two 1 and 2."""
+    figures = over_clients(np.random.default_rng(0).permutation(np.arange(1.0, 21)))
+    assert figures["mean"] == pytest.approx(10.5)
+    assert figures["clients"] == pytest.approx(np.sqrt((20**2 - 1) / 12))
+    assert (figures["p10"], figures["worst_tenth"]) == pytest.approx((2.9, 1.5))
+    errors = over_clients(np.arange(1.0, 21), higher_is_better=False)
+    assert (errors["p10"], errors["worst_tenth"]) == pytest.approx((18.1, 19.5))
+
+
+def test_cells_and_sentences():
+    figures = {"mean": 91.234, "clients": 5.0, "p10": 80.06, "seeds": 0.127}
+    assert cell(figures, ("mean", "clients")) == "91.23 ± 5.00 [0.13]"
+    assert cell(figures | {"seeds": None}, ("mean", "p10"), 1) == "91.2 / 80.1"
+    assert cell({"failed": "training diverged in round 3"}, ("mean",)) == "diverged"
+    listed = (Difference("all"), Difference("a", ("a",)), Difference("b", ("b",)), Difference("t", block="tuned"))
+    assert differences_of(listed, ["a", "c"], ["printed"]) == ["all", "a"]
+    assert differences_of(listed, ["b"], ["printed", "tuned"]) == ["all", "b", "t"]
+    assert repeat("x", {"dataset": "digits", "budgets": (2.0, 5.5), "restart": True}) == (
+        "coterie reproduce x --dataset digits --budgets 2,5.5 --restart"
+    )
+
+
+def test_the_page_has_what_was_run_and_what_was_not(done):
+    folder, _ = done
+    record = json.loads((folder / "reproduce.json").read_text()) | {"file": "2026-01-01-reproduce-x.json"}
+    other = expected(small("The same on photographs"), "coterie reproduce paper --big", "CIFAR-10")
+    planned = expected(small(), "coterie reproduce paper")
+    text = runpy.run_path(str(PAGE))["page"]({"paper": [planned, other]}, {record["title"]: record})
+    assert "| row | paper | as printed | over alone | seeds |" in text
+    assert text.count("| `fedavg` (FedSGD) | 97.0 / 95.5 |") == 2  # run, and only printed by the paper
+    assert "needs CIFAR-10: `coterie reproduce paper --big`" in text
+    assert "(../../benchmarks/results/2026-01-01-reproduce-x.json)" in text
