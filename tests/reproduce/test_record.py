@@ -20,23 +20,23 @@ TABLES = {
     "partition": {"clients": 4, "classes": 2},
     "model": {"name": "linear"},
     "run": {"rounds": 2},
-    "compare": {"methods": ["local", "fedavg"], "seeds": 2, "splits": 1, "tune": False},
-    "methods": {"fedavg": {"participation": 0.5}},
+    "compare": {"methods": ["local", "guess"], "seeds": 2, "splits": 1, "tune": False},
+    "method": {"lr": 0.2},
 }
 
 
 def small(title: Annotated[str, "Of the table."] = "A paper on digits"):
-    """FedAvg beside training alone."""
+    """Guessing beside training alone."""
     return Reproduction(
         title,
         "Somebody 2017, Table 1, MNIST",
         TABLES,
-        {"fedavg": "97.0 / 95.5"},
+        {"guess": "97.0 / 95.5"},
         "small",
         (Difference("digits stand in for MNIST"), Difference("no ditto", ("ditto",)), Difference("x", block="tuned")),
-        TABLES | {"methods": {"fedavg": {"participation": 1.0}}},
+        TABLES | {"method": {"lr": 0.1}},
         ("mean", "p10"),
-        {"fedavg": "FedSGD"},
+        {"guess": "Majority"},
         1,
     )
 
@@ -79,9 +79,9 @@ def test_the_file_has_every_figure_and_the_command(done):
     assert record["command"] == "coterie reproduce paper --only printed"
     assert (record["seeds"], record["differences"]) == (2, ["digits stand in for MNIST"])
     rows = {row["row"]: row for row in record["rows"]}
-    assert list(rows) == ["local", "fedavg"]  # in the order of the paper
-    assert (rows["fedavg"]["name"], rows["fedavg"]["paper"], rows["local"]["paper"]) == ("FedSGD", "97.0 / 95.5", "")
-    ours, alone = (rows[label]["figures"]["printed"] for label in ("fedavg", "local"))
+    assert list(rows) == ["local", "guess"]  # in the order of the paper
+    assert (rows["guess"]["name"], rows["guess"]["paper"], rows["local"]["paper"]) == ("Majority", "97.0 / 95.5", "")
+    ours, alone = (rows[label]["figures"]["printed"] for label in ("guess", "local"))
     gaps = np.subtract(ours["runs"], alone["runs"])
     assert ours["gain"] == pytest.approx(gaps.mean())
     assert ours["gain_error"] == pytest.approx(abs(gaps[0] - gaps[1]) / 2)  # sd / sqrt(2) of two values
@@ -125,6 +125,6 @@ def test_the_page_has_what_was_run_and_what_was_not(done):
     planned = expected(small(), "coterie reproduce paper")
     text = runpy.run_path(str(PAGE))["page"]({"paper": [planned, other]}, {record["title"]: record})
     assert "| row | paper | as printed | over alone | seeds |" in text
-    assert text.count("| `fedavg` (FedSGD) | 97.0 / 95.5 |") == 2  # run, and only printed by the paper
+    assert text.count("| `guess` (Majority) | 97.0 / 95.5 |") == 2  # run, and only printed by the paper
     assert "needs CIFAR-10: `coterie reproduce paper --big`" in text
     assert "(../../benchmarks/results/2026-01-01-reproduce-x.json)" in text

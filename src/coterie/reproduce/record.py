@@ -199,7 +199,7 @@ def gain_cell(figures: Mapping[str, Any], decimals: int = 2) -> str:
     if figures.get("gain") is None:
         return ""
     error = "" if figures["gain_error"] is None else f" ± {figures['gain_error']:.{decimals}f}"
-    return f"{figures['gain']:+.{decimals}f}{error}"
+    return f"{round(figures['gain'], decimals) + 0.0:+.{decimals}f}{error}"  # + 0.0: there is no minus zero
 
 
 def _in_words(columns: Sequence[str], gain_of: str = "") -> str:
