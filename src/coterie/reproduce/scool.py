@@ -104,7 +104,10 @@ CALLED = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "miniimagenet": "MiniI
 
 DIFFERENCES = (
     Difference("a tenth of a client's images is for validation (the paper does not say how many it has)"),
-    Difference("all classes compete in a prediction, and one partition serves all seeds (not stated)"),
+    Difference(
+        "all classes compete in a prediction, and one partition serves all seeds (not stated); reproduce.json also has "
+        "the accuracy when only a client's own classes compete, as in the authors' program (own)"
+    ),
     Difference("± is the mean over seeds of the spread over clients (how the paper combines seeds is not stated)"),
     Difference("the last round is scored (not stated)", block="printed"),
     Difference(
@@ -120,6 +123,11 @@ DIFFERENCES = (
     ),
     Difference("local keeps each client's model of the best round on its validation samples", ("local",)),
     Difference("fedavg: 1,100 epochs in 2.2 times the rounds (the paper: more than 1000 epochs)", ("fedavg",)),
+    Difference(
+        "fedavg, ditto: an epoch of a tenth of the clients counts as one, so that each client trains in a tenth of the "
+        "rounds (how the paper counts is not stated)",
+        HUB,
+    ),
     Difference("meta-l2c is L2C: its weights are free parameters, not the outputs of a network", ("meta-l2c",)),
     Difference(
         "gossip-sgd, cga, spdb: always the generalised bipartite graph, Metropolis weights (the paper: the best of "
