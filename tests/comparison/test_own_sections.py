@@ -11,7 +11,7 @@ TABLES = {
     "model": {"name": "linear"},
     "graph": {"name": "complete"},
     "run": {"rounds": 2, "keep": "last"},
-    "compare": {"methods": ["on-a-ring", "gossip-sgd"], "splits": 1},
+    "compare": {"methods": ["on-a-ring", "gossip-sgd"], "splits": 1, "tune": "score"},
     "methods": {
         "on-a-ring": {"name": "gossip-sgd", "graph": {"name": "ring"}, "rounds": 3, "lr": [0.01, 0.2]},
         "gossip-sgd": {"lr": [0.1]},
@@ -37,7 +37,13 @@ def test_runs_have_the_graph_and_rounds_of_their_method(done):
 def test_only_the_values_given_are_tried_and_the_last_round_is_kept(done):
     comparison, _ = done
     (record,) = comparison.tuning["on-a-ring"]
-    assert {trial["settings"]["lr"] for trial in record["candidates"]} == {0.01, 0.2}
+    trials = {trial["settings"]["lr"]: trial for trial in record["candidates"]}
+    assert trials.keys() == {0.01, 0.2}
+    assert {trial["rounds"] for trial in trials.values()} == {trial["best_round"] for trial in trials.values()} == {3}
+    assert record["chosen"]["lr"] == max(trials, key=lambda lr: trials[lr]["validation_score"])
+    final = comparison.results["on-a-ring"][0].final  # the run is its best candidate once more
+    kept = trials[record["chosen"]["lr"]]["validation_score"]
+    assert kept == pytest.approx(final["validation_score"].mean(), abs=1e-3)  # clients' sizes differ by one sample
     assert comparison.results["on-a-ring"][0].config["method"]["lr"] == record["chosen"]["lr"]
     assert comparison.results["on-a-ring"][0].best_round == 3  # tuning alone would keep the best one
     assert "gossip-sgd" not in comparison.tuning  # one value is no choice

@@ -82,7 +82,7 @@ def searched(monkeypatch):
         trained = []
 
         class FakeTrials:
-            def __init__(self, job, engine, notify):
+            def __init__(self, job, engine, notify, by_score):
                 self.short, self.long = short, long
 
             def run(self, method, rounds):
@@ -130,6 +130,25 @@ def test_a_candidate_that_diverges_loses_and_if_all_do_it_is_said(searched):
     assert [record["validation_loss"] for record in records] == [5.0, None, None]
     with pytest.raises(Diverged, match=r"diverged with every lr that was tried, 0.01, 0.1, 1; give a smaller one"):
         searched({"lr": VALUES["lr"]}, lambda lr, tie, n: np.inf)
+
+
+def test_the_score_decides_and_the_loss_where_scores_are_equal():
+    confident, modest, lost, diverged = (Candidate(Ditto()) for _ in range(4))
+    confident.judge(10, True, 1.0, 0.9, last=True)
+    modest.judge(10, True, 0.5, 0.8, last=True)
+    lost.judge(5, True, 0.1, 0.95, last=True)
+    lost.judge(10, True, 0.7, 0.8, last=True)  # what it had before does not count
+    diverged.judge(10, False, 0.0, 1.0, last=True)
+    assert sorted([diverged, lost, modest, confident], key=lambda each: each.rank) == [
+        confident,
+        modest,
+        lost,
+        diverged,
+    ]
+    stopped = Candidate(Ditto())
+    stopped.judge(5, True, 0.1, 0.95)
+    stopped.judge(10, True, 0.7, 0.99)
+    assert (stopped.rank, stopped.best_round) == ((-0.95, 0.1), 5)  # early stopping keeps the lowest loss
 
 
 def test_candidates_as_one_program_are_the_candidates_one_by_one(monkeypatch):

@@ -166,7 +166,11 @@ def test_scool_tuned_has_the_budget_of_the_paper():
         for setting in ("participation", "fraction", "sparsify_after"):
             assert getattr(ours, setting, None) == getattr(theirs, setting, None)
     assert tuned["scool-sbm-2pc"].method.spec.fraction == 0.02
-    assert laid_out.tuned["compare"]["tune"] is True
+    assert laid_out.tuned["compare"]["tune"] == "score"
+    for label, last in (("scool-sbm", 100), ("fedavg", 220), ("gossip-sgd-1-step", 22_500)):
+        spec = tuned[label].method.spec
+        assert float(spec.at_round(last // 2).lr) == pytest.approx(0.01)  # the first value to choose from
+        assert float(spec.at_round(last).lr) == pytest.approx(0.04 * 0.01, rel=1e-3)
 
 
 def test_scool_with_all_neighbours_says_so():

@@ -8,7 +8,7 @@ and takes 5 s to compile; on two CPU cores it is 1 to 3 times slower.)
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from coterie.experiment.engine import Engine, Training
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import memory_budget, working_bytes
 from coterie.graphs.graph import Graph
-from coterie.learning.evaluate import validation_loss
+from coterie.learning.evaluate import validation_loss, validation_score
 from coterie.methods.base import Method
 
 __all__ = ["FINALISTS", "Candidate", "StackedTraining", "Trials", "budget"]
@@ -60,21 +60,32 @@ class StackedTraining(Training):
 
 
 class Candidate:
-    """One setting of the method: how long it was trained, and its lowest validation loss (infinite: it diverged)."""
+    """One setting of the method: how long it was trained, and validation loss and score of the evaluation it keeps.
+
+    Of two candidates the one with the smaller `rank` is better; one that diverged has an infinite loss.
+    """
 
     def __init__(self, method: Method, training: Training | None = None):
         self.method, self.training = method, training
         self.state: Any = None
         self.round, self.best_round, self.loss = 0, 0, math.inf
+        self.score: float | None = None  # better if higher; None where the loss decides
         self.diverged = False
 
-    def judge(self, number: int, finite: bool, loss: float) -> None:
-        """Take note of an evaluation after round `number`; early stopping keeps the lowest loss."""
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The loss; or the score, and the loss where two scores are equal."""
+        if self.diverged or self.score is None:
+            return (math.inf, math.inf) if self.diverged else (self.loss,)
+        return -self.score, self.loss
+
+    def judge(self, number: int, finite: bool, loss: float, score: float | None = None, last: bool = False) -> None:
+        """Take note of an evaluation after round `number`; early stopping keeps the lowest loss, `last` the last."""
         self.round = number
         if not (finite and math.isfinite(loss)):
             self.diverged, self.loss, self.state = True, math.inf, None
-        elif loss < self.loss:
-            self.loss, self.best_round = loss, number
+        elif last or loss < self.loss:
+            self.loss, self.score, self.best_round = loss, score, number
 
 
 class Trials:
@@ -84,12 +95,16 @@ class Trials:
         job: the run they are candidates for.
         engine: its federation on its device.
         notify: called with the number of candidates that have been trained.
+        by_score: train every candidate as long as the run, and compare them by their validation score.
     """
 
-    def __init__(self, job: Job, engine: Engine, notify: Callable[[int], None] = lambda done: None):
-        self.job, self.engine, self.notify = job, engine, notify
+    def __init__(
+        self, job: Job, engine: Engine, notify: Callable[[int], None] = lambda done: None, by_score: bool = False
+    ):
+        self.job, self.engine, self.notify, self.by_score = job, engine, notify, by_score
         self.every = job.settings.evaluate_every or max(1, -(-job.settings.rounds // 20))
-        self.short, self.long = budget(job.settings.rounds, self.every)
+        whole = (job.settings.rounds, job.settings.rounds)
+        self.short, self.long = whole if by_score else budget(job.settings.rounds, self.every)
         self.done = self.width = 0  # candidates trained; candidates in one program
         self.counts = job.federation.validation.count
 
@@ -118,7 +133,7 @@ class Trials:
                 self.width, self.done = len(methods), 0
                 return self._stacked(methods)
             candidates += [self._to(self._start(method), self.short) for method in methods[1:]]
-            for candidate in sorted(candidates, key=lambda each: each.loss)[:FINALISTS]:
+            for candidate in sorted(candidates, key=lambda each: each.rank)[:FINALISTS]:
                 self._to(candidate, self.long)
                 self.done -= 1  # it was counted before
             for candidate in candidates:
@@ -149,12 +164,17 @@ class Trials:
             state, block = training.advance(candidate.state, first, count)
             number = candidate.round + count
             row = training.evaluate(state, number)
-            candidate.judge(number, bool(np.isfinite(block.loss).all()), validation_loss(row, self.counts))
+            self._judge(candidate, number, bool(np.isfinite(block.loss).all()), row)
             if not candidate.diverged:
                 candidate.state, _ = training.next_stage(state, number)
         self.done += 1
         self.notify(self.done)
         return candidate
+
+    def _judge(self, candidate: Candidate, number: int, finite: bool, row: Mapping[str, np.ndarray]) -> None:
+        score = self.job.task.score.sign * validation_score(row, self.counts) if self.by_score else None
+        last = self.job.settings.keep == "last"
+        candidate.judge(number, finite, validation_loss(row, self.counts), score, last)
 
     def _stacked(self, methods: Sequence[Method]) -> list[Candidate]:
         """Train all candidates as one program, which is filled up to its width so that it is compiled once."""
@@ -170,8 +190,7 @@ class Trials:
             finite = np.isfinite(block.loss).reshape(width, -1).all(1)
             for i, candidate in enumerate(candidates):
                 if not candidate.diverged:
-                    row = {name: values[i] for name, values in rows.items()}
-                    candidate.judge(number, bool(finite[i]), validation_loss(row, self.counts))
+                    self._judge(candidate, number, bool(finite[i]), {name: each[i] for name, each in rows.items()})
         self.done += len(methods)
         self.notify(self.done)
         return candidates

@@ -9,7 +9,7 @@ down as such, and the others go on.
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from coterie.comparison.comparison import Comparison, baseline_of
 from coterie.comparison.config import ComparisonConfig
@@ -49,7 +49,7 @@ def compare(
     progress: ComparisonProgress | bool | None = None,
     *,
     splits: int | None = None,
-    tune: bool = True,
+    tune: bool | Literal["score"] = True,
     trust_code: bool = False,
     **options: Any,
 ) -> Comparison:
@@ -70,7 +70,8 @@ def compare(
         splits: how often the clients' samples are divided into train, validation and test; the runs take these splits
             in turn, and there are at least as many runs as splits. None: 5 where clients have few test samples, else 1.
         tune: choose the learning rate and the main own setting of every method on validation samples, with the same
-            budget for all; settings that are given are not tuned.
+            budget for all; settings that are given are not tuned, or only to one of a list. True: by validation loss,
+            with short trainings; "score": by validation score, with trainings as long as the run.
         trust_code: whether code may run that the folder names (FILE.py:CLASS): it can do whatever you can do.
         **options: only with a federation, what `coterie.run` takes: `model`, `graph`, `rounds`, `seed`, ...
 
@@ -251,6 +252,7 @@ class Runner:
                 lambda: self._engine(split, job),
                 path,
                 lambda done, count: None if notify is None else notify("tune", done, count, {}),
+                self.plan.tune == "score",
             )
         return with_settings(job, records[split]["chosen"])
 

@@ -21,7 +21,7 @@ lr = [0.01, 0.05]    # tune = true chooses among these values
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from coterie import registry
 from coterie.errors import CoterieError
@@ -91,7 +91,11 @@ class CompareSettings:
         at_least=1,
         at_most=MOST_RUNS,
     )
-    tune: bool = param(True, "choose lr and a method's main own setting on validation samples, except those given")
+    tune: bool | Literal["score"] = param(
+        True,
+        "choose lr and a method's main own setting on validation samples, except those given; true: by their loss "
+        "after short trainings; score: by their score after all rounds",
+    )
     command: str = param("", "the command that repeats the comparison (written, not read)")
 
 
@@ -187,7 +191,7 @@ class ComparisonConfig:
     methods: list[tuple[str, dict[str, Any]]]
     seeds: int
     splits: int | None = None
-    tune: bool = True
+    tune: bool | Literal["score"] = True
     usual: bool = False
 
     @classmethod

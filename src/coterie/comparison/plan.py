@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from coterie import registry
 from coterie.comparison.config import (
@@ -51,12 +51,12 @@ class Asked(NamedTuple):
     choices: list[MethodChoice]
     seeds: int
     splits: int | None
-    tune: bool
+    tune: bool | Literal["score"]
     usual: bool
     trust_code: bool = False
 
     @classmethod
-    def of(cls, subject: Any, methods: Any, seeds: int, splits: int | None, tune: bool, options: dict) -> "Asked":
+    def of(cls, subject: Any, methods: Any, seeds: int, splits: int | None, tune: Any, options: dict) -> "Asked":
         """Check what `compare` was called with."""
         usual = methods is None
         if isinstance(subject, ComparisonConfig):
@@ -106,7 +106,7 @@ class Plan:
     values: dict[str, Tuned]
     candidates: dict[str, Tuned]
     seeds: int
-    tune: bool
+    tune: bool | Literal["score"]
     command: str
 
     @classmethod

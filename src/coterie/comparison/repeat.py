@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from coterie.comparison.config import (
     COMMON_SETTINGS,
@@ -24,7 +24,11 @@ IN_PYTHON = "coterie.compare(...) in Python, with the same data"
 
 
 def repeat_command(
-    experiment: Experiment, choices: Sequence[MethodChoice], seeds: int, splits: int | None = None, tune: bool = True
+    experiment: Experiment,
+    choices: Sequence[MethodChoice],
+    seeds: int,
+    splits: int | None = None,
+    tune: bool | Literal["score"] = True,
 ) -> str:
     """Return the command that repeats a comparison; it leaves out what `coterie compare` assumes anyway."""
     is_default = experiment.data.name == DEFAULT_TABLES["data"]["name"]
@@ -32,6 +36,7 @@ def repeat_command(
     words = ["compare", "--methods", ",".join(c.name if ":" in c.name else c.label for c in choices)]
     words += ["--seeds", str(seeds)] + ([] if is_default else ["--data", experiment.data.name])
     words += ([] if splits is None else ["--splits", str(splits)]) + ([] if tune else ["--no-tune"])
+    words += ["--set", "compare.tune=score"] if tune == "score" else []
     for section, values in _common_sections(experiment, assumed).items():
         words += _set(section, values)
     variants = [with_method(experiment, choice) for choice in choices]

@@ -4,7 +4,7 @@ Five learning rates around the method's own default; then, at the best of them, 
 (`Method.tunes`). Each candidate keeps its best evaluation (early stopping), as the run that follows does. What the user
 gave is not tuned. Every split is tuned on its own validation samples, so that no test sample of one split has a say in
 another, and the choice is made by the mean validation loss (`learning.evaluate.validation_loss`): test samples have no
-part in it.
+part in it. With `tune = "score"` every candidate is trained as long as the run, and the validation score decides.
 
     OUT/<label>/tuning-<split>.json     candidates with their validation losses, what was chosen, seconds
 """
@@ -30,7 +30,10 @@ FACTORS = (0.2, 0.6, 2.0, 6.0, 20.0)  # times the method's default: 0.01, 0.03, 
 
 VALUES = mapping(number())  # of settings, by name
 LOSS = maybe(number(finite=False))
-CANDIDATE = table({"settings": VALUES, "rounds": whole(0), "validation_loss": LOSS}, {"best_round": whole(0)})
+CANDIDATE = table(
+    {"settings": VALUES, "rounds": whole(0), "validation_loss": LOSS},
+    {"best_round": whole(0), "validation_score": LOSS},
+)
 RECORD = table(
     {
         "config": table({}, rest=plain),
@@ -80,6 +83,7 @@ def choose(
     engine: Callable[[], Any],
     path: Path | None,
     notify: Callable[[int, int], None] = lambda done, count: None,
+    by_score: bool = False,
 ) -> dict[str, Any]:
     """Tune the method of a job, or read what an earlier call has chosen.
 
@@ -89,6 +93,7 @@ def choose(
         engine: makes the engine of the job's split, if something must be trained.
         path: where the record is kept; None keeps nothing.
         notify: called with the number of trained candidates, and of all.
+        by_score: choose by the validation score after all rounds instead of the validation loss.
 
     Returns:
         The record: `candidates` (settings, rounds, validation_loss or None), `chosen`, `seconds`, `values`, `config`.
@@ -102,7 +107,7 @@ def choose(
             raise CoterieError(f"{path} holds the tuning of another run: {changed}; {REMEDY}")
         return earlier
     started = time.perf_counter()
-    candidates, chosen = _search(job, values, engine(), notify)
+    candidates, chosen = _search(job, values, engine(), notify, by_score)
     record = {
         "config": job.config,
         "values": {name: list(tried) for name, tried in values.items()},
@@ -135,16 +140,16 @@ def read_tuning(path: Path) -> dict[str, Any] | None:
 
 
 def _search(
-    job: Any, values: Tuned, engine: Any, notify: Callable[[int, int], None]
+    job: Any, values: Tuned, engine: Any, notify: Callable[[int, int], None], by_score: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Try the values of one setting after the other, each at the best of those before; return records and choice."""
     from coterie.comparison.candidates import Trials
 
     total = sum(len(tried) for tried in values.values()) - max(0, len(values) - 1)
-    trials = Trials(job, engine, lambda done: notify(done, total))
+    trials = Trials(job, engine, lambda done: notify(done, total), by_score)
     chosen = {name: float(getattr(job.method, name)) for name in values}
     records: list[dict[str, Any]] = []
-    best: float | None = None
+    best: tuple[float, ...] | None = None
     for name, tried in values.items():
         others = [v for v in tried if best is None or v != chosen[name]]
         methods = [dataclasses.replace(job.method, **{**chosen, name: value}) for value in others]
@@ -152,12 +157,11 @@ def _search(
         for value, candidate in zip(others, trained, strict=True):
             loss = None if candidate.diverged else candidate.loss
             about = {"rounds": candidate.round, "best_round": candidate.best_round, "validation_loss": loss}
+            about |= {} if candidate.score is None else {"validation_score": job.task.score.sign * candidate.score}
             records.append({"settings": {**chosen, name: value}, **about})
         # Those trained longest are compared with each other; a short training says less.
-        finals = [(c.loss, v) for v, c in zip(others, trained, strict=True) if c.round == trials.long]
-        finals = [pair for pair in finals if pair[0] < float("inf")] or [
-            (c.loss, v) for v, c in zip(others, trained, strict=True) if not c.diverged
-        ]
+        stable = [(c.round, c.rank, v) for v, c in zip(others, trained, strict=True) if not c.diverged]
+        finals = [(rank, v) for number, rank, v in stable if number == trials.long] or [each[1:] for each in stable]
         if best is None and not finals:
             raise Diverged(
                 f"training diverged with every {name} that was tried, {', '.join(f'{v:g}' for v in others)}; give a "

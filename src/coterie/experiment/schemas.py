@@ -92,7 +92,7 @@ COMPARISON = table(
         "data": NAMED,
         "compare": table(
             {"methods": each(label, least=1, distinct=True), "seeds": whole(1, RUNS)},
-            {"splits": whole(1, RUNS), "tune": truth, "command": text},
+            {"splits": whole(1, RUNS), "tune": word(True, False, "score"), "command": text},
         ),
     },
     {"format": FORMAT, "methods": table({}, rest=SETTINGS)},

@@ -109,5 +109,14 @@ def validation_loss(row: Mapping[str, np.ndarray], count: np.ndarray) -> float:
         row: every client's metrics `[K]`, with `validation_loss`.
         count: their numbers of validation samples `[K]`.
     """
+    return _over_clients(row["validation_loss"], count)
+
+
+def validation_score(row: Mapping[str, np.ndarray], count: np.ndarray) -> float:
+    """Return the clients' mean score on validation data, weighted as `validation_loss` is."""
+    return _over_clients(row["validation_score"], count)
+
+
+def _over_clients(values: np.ndarray, count: np.ndarray) -> float:
     weight = np.asarray(count) / (np.asarray(count) + FEW)
-    return float(np.average(np.where(weight > 0, row["validation_loss"], 0), weights=weight))
+    return float(np.average(np.where(weight > 0, values, 0), weights=weight))

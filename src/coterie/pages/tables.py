@@ -130,7 +130,9 @@ def _tuned(method: str, records: Sequence[Mapping[str, Any]] | None) -> Row:
 
 
 def _losses(record: Mapping[str, Any]) -> list[float]:
-    return [c["validation_loss"] for c in record["candidates"] if c["validation_loss"] is not None]
+    """Return the losses of the candidates; only that of the choice where the score decided."""
+    decided = [c for c in record["candidates"] if c["settings"] == record["chosen"] and "validation_score" in c]
+    return [c["validation_loss"] for c in decided or record["candidates"] if c["validation_loss"] is not None]
 
 
 def _settings(chosen: Mapping[str, Any]) -> str:
