@@ -115,8 +115,8 @@ DIFFERENCES = (
     Difference("the last round is scored (not stated)"),
     Difference("settings of the baselines other than the learning rate are our defaults", BASELINES, "printed"),
     Difference(
-        "tuned: same rounds, local steps, neighbours, batches and weight decay; learning rate (0.01, 0.05, 0.1, 0.2; it "
-        "falls to 4 % over the second half of the rounds) and a method's own setting by validation accuracy",
+        "tuned: same rounds, local steps, neighbours, batches and weight decay; learning rate (0.01, 0.05, 0.1, 0.2, "
+        "falling to 4 % over the second half of the rounds) and a method's own setting by validation accuracy",
         block="tuned",
     ),
     Difference("local keeps each client's model of the best round on its validation samples", ("local",)),
