@@ -179,6 +179,9 @@ def test_scool_with_all_neighbours_says_so():
     assert list(laid_out.tables["methods"]) == ["fomo", "gossip-sgd-1-step", "gossip-sgd-5-epochs"]
     said = differences_of(laid_out.differences, laid_out.tables["compare"]["methods"], ["printed"])
     assert any("hear everyone" in sentence for sentence in said)
+    assert not any("instead of" in sentence for sentence in said)
+    short = scool.reproduction("digits", rounds=7, clients=10)
+    assert [each.text for each in short.differences[:2]] == ["7 rounds instead of 30", "10 clients instead of 20"]
     assert not any("SCooL:" in sentence or "fedavg:" in sentence for sentence in said)  # rows that are not there
 
 

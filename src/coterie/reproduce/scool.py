@@ -206,7 +206,7 @@ def reproduction(
         common | {"methods": printed},
         {label: figures[label] for label in labels if label in figures},
         f"scool-{dataset}-{setting}",
-        (*_stand_in(dataset), *DIFFERENCES, HEARD[neighbours]),
+        (*_smaller(size, count, length), *_stand_in(dataset), *DIFFERENCES, HEARD[neighbours]),
         common | {"methods": tuned},
         names=NAMES,
     )
@@ -260,6 +260,12 @@ def _budget(label: str) -> dict[str, Any]:
     """Return what a row with a percentage of neighbours has for itself."""
     method, _, percent = label.rpartition("-")
     return {"name": method, "fraction": float(percent[:-2]) / 100} if percent.endswith("pc") else {}
+
+
+def _smaller(size: Size, clients: int, rounds: int) -> tuple[Difference, ...]:
+    """Say what was asked for instead of the usual size."""
+    asked = {"rounds": (rounds, size.rounds), "clients": (clients, size.clients)}
+    return tuple(Difference(f"{n} {what} instead of {usual}") for what, (n, usual) in asked.items() if n != usual)
 
 
 def _stand_in(dataset: str) -> tuple[Difference, ...]:
