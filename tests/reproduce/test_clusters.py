@@ -153,13 +153,24 @@ def test_areas_are_rows_with_the_same_census_values_in_bands_of_equal_size(tmp_p
     rows = Donors(at_least=2, bands=2).rows()
     assert rows.district.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert len(np.unique(rows.group)) == 4
-    np.testing.assert_allclose(rows.features, [[np.log(2), np.log(4)]] * 8)
+    np.testing.assert_allclose(rows.features, [[np.log(1.5 * 365.25 / 12), np.log(3)]] * 8)
+
+
+def test_areas_are_grouped_by_the_income_classes_of_the_paper(tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    table = pd.DataFrame({"median_hhincome": [200_001, 32_048, 32_049, 53_413, 53_414, 106_828]})
+    for column in ("pwhite", "pblack", "page18_39", "ave_hh_sz", "powner", "psch_atlstba", "pop_propurban"):
+        table[column] = 0.5
+    table.assign(mrm2=0, freq=[0, 1, 1, 1, 1, 1], out_gavedum=0).to_csv(tmp_path / "karlan_list_2007.csv", index=False)
+    rows = Donors(at_least=1).rows()
+    assert rows.district.tolist() == [3, 0, 1, 1, 2, 3]
+    np.testing.assert_allclose(rows.features, [[np.log(0.5 * 365.25 / 12), 0]] * 6)  # nothing is minus infinity
 
 
 @real
 @pytest.mark.parametrize(
     ("study", "rows", "groups", "districts"),
-    [(Chem97, 31022, 2410, 131), (MathAchieve, 7185, 160, 2), (InstEval, 73421, 1128, 14), (Donors, 34045, 2976, 5)],
+    [(Chem97, 31022, 2410, 131), (MathAchieve, 7185, 160, 2), (InstEval, 73421, 1128, 14), (Donors, 34045, 2976, 4)],
 )
 def test_the_studies_have_the_known_sizes(study, rows, groups, districts):
     table = study().rows()
