@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.options import Json, Out
-from coterie.cli.outcome import print_record, publish, text_table
+from coterie.cli.outcome import print_records, publish, text_table
 from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
 from coterie.spec import nearest
@@ -30,7 +30,7 @@ def clusters_command(
     """Known clusters (Lyu, Hanzely, Kolar 2022): alone, one model for all, or groups that borrow strength.
 
     Its donor data are not public: donors are others, and so are the three studies after them. Writes figures.json, a
-    CSV table of every error for pandas, clusters.html, and reproduce.json for each table of the paper.
+    CSV table of every error for pandas, clusters.html, and reproduce-table1.json (2, 3) for each table of the paper.
     """
     from coterie.reproduce.clusters import studies
     from coterie.reproduce.clusters.donors import donor_records
@@ -65,8 +65,7 @@ def clusters_command(
                 records |= donor_records(methods, command) if name == DONORS else {}
 
     def show() -> None:
-        for record in records.values():
-            print_record(record, console)
+        print_records(records.values(), console)
         for name, figure in figures.items():
             if name != TABLE1:
                 _print_study(figure, studies.STUDIES[name], console)
@@ -74,9 +73,8 @@ def clusters_command(
     drawn = {name: _errors(studies.STUDIES[name], groups) for name, groups in tables.items() if name != TABLE1}
     page = ("clusters.html", lambda: draw(figures.get(TABLE1, []), drawn))
     folder = out or Path(f"reproduce-clusters-{study}")
-    for name, record in records.items():
-        write_record(folder / name, record)
-    publish(folder, figures, tables, page, show, console, as_json)
+    written = [write_record(folder, record, f"reproduce-{name}.json") for name, record in records.items()]
+    publish(folder, figures, tables, page, show, console, as_json, written)
 
 
 def _errors(study: Any, groups: list[dict[str, Any]]) -> dict[str, Any]:

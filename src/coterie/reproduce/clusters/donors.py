@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.reproduce import differences_of
-from coterie.reproduce.clusters.paper import DONOR_DIFFERENCES, TABLE2, TABLE2_ABOVE_1, TABLE3
+from coterie.reproduce.clusters.paper import DONOR_DIFFERENCES, TABLE2, TABLE2_ABOVE_1, TABLE3, TABLE_DIFFERENCES
 from coterie.reproduce.clusters.studies import CROSS_VALIDATED, LOCAL, NO_DISTRICTS, OURS, SINGLE
 from coterie.reproduce.record import Record, make_record
 
-__all__ = ["donor_records"]
+__all__ = ["donor_records", "expected_donors"]
 
 # The rows of both tables, and the model in each column of ours. Nothing can be tuned in the first two.
 ROWS = {
@@ -17,46 +17,69 @@ ROWS = {
     OURS: {"printed": CROSS_VALIDATED, "tuned": OURS},
     NO_DISTRICTS: {"tuned": NO_DISTRICTS},
 }
-SPREAD = ("lower_quartile", "median", "upper_quartile")
+# Each table: what its figures are, how the last one is called, and the keys of all of them.
+TABLES = {
+    "table2": ("cross-entropy", "maximum", "max"),
+    "table3": ("accuracy", "performance ratio", "ratio"),
+}
+QUARTILES = ("lower_quartile", "median", "upper_quartile")
 
 
 def donor_records(summary: Sequence[Mapping[str, Any]], command: str) -> dict[str, Record]:
     """Return the records of Tables 2 and 3 from the summary of the study of donors."""
     by_method = {row["method"]: row for row in summary}
-    losses, shares = [], []
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     for name, columns in ROWS.items():
         own = {block: by_method[method] for block, method in columns.items()}
-        accuracy = {block: row["accuracy"] for block, row in own.items()}
-        losses.append(_row(name, TABLE2.get(name), own, (*SPREAD, "max")))
-        shares.append(_row(name, TABLE3.get(name), accuracy, (*SPREAD, "ratio")))
-    for name in TABLE2_ABOVE_1:
+        rows["table2"] += _rows("table2", name, own)
+        rows["table3"] += _rows("table3", name, {block: row["accuracy"] for block, row in own.items()})
+    for name, theirs in TABLE2_ABOVE_1.items():
         counts = {block: f"{by_method[method]['above_1']:.0f}" for block, method in ROWS[name].items()}
-        losses.append({"row": f"{name}: how many above 1", "paper": TABLE2_ABOVE_1[name], **counts})
-    words = "mean ± standard deviation / quartiles / {} over areas [standard deviation of the mean over divisions]"
+        rows["table2"].append({"row": f"{name}, above 1", "paper": theirs, **counts})
+    words = "over areas, means over divisions [standard deviation of the mean over divisions]"
+    notes = {"table2": f"{words}; above 1: number of areas", "table3": words}
+    seeds = summary[0]["seeds"]
     return {
-        name: make_record(
-            title,
-            f"Lyu, Hanzely, Kolar 2022, {number} (other donors)",
-            rows,
-            statistics=words.format(last),
-            command=command,
-            differences=differences_of(DONOR_DIFFERENCES, ROWS, ("printed", "tuned")),
-            seeds=summary[0]["seeds"],
-            needs="karlan_list_2007.csv",
-        )
-        for name, title, number, rows, last in (
-            ("table2", "known clusters, Table 2: cross-entropy, substitute donors", "Table 2", losses, "maximum"),
-            ("table3", "known clusters, Table 3: accuracy, substitute donors", "Table 3", shares, "performance ratio"),
-        )
+        name: _record(name, rows[name], command, statistics=notes[name], differences=_differences(name), seeds=seeds)
+        for name in TABLES
     }
 
 
-def _row(name: str, paper: Sequence[str] | None, own: Mapping[str, Mapping[str, Any]], keys: Sequence[str]) -> Any:
-    """Make a row; `keys` are the figures after the mean and its standard deviation."""
-    theirs = "" if paper is None else f"{paper[0]} ± {' / '.join(paper[1:])}"
-    cells = {}
+def expected_donors() -> list[Record]:
+    """Return the records of Tables 2 and 3 before anything is run."""
+    command = "coterie reproduce clusters --study donors"
+    rows = {name: [row for model in TABLE2 for row in _rows(name, model, {})] for name in TABLES}
+    rows["table2"] += [{"row": f"{name}, above 1", "paper": text} for name, text in TABLE2_ABOVE_1.items()]
+    return [_record(name, rows[name], command, statistics="") for name in TABLES]
+
+
+def _differences(table: str) -> list[str]:
+    blocks = ("printed", "tuned")
+    return differences_of((*DONOR_DIFFERENCES, *TABLE_DIFFERENCES[table]), ROWS, blocks)
+
+
+def _record(name: str, rows: Sequence[Mapping[str, Any]], command: str, **about: Any) -> Record:
+    number, what = name.removeprefix("table"), TABLES[name][0]
+    title = f"known clusters, Table {number}: {what}, substitute donors"
+    source = f"Lyu, Hanzely, Kolar 2022, Table {number} (donors that are not public)"
+    return make_record(title, source, rows, command=command, needs="karlan_list_2007.csv", **about)
+
+
+def _rows(table: str, name: str, own: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Make the rows of a model: mean and standard deviation; quartiles; and the last figure of the table."""
+    paper = {"table2": TABLE2, "table3": TABLE3}[table].get(name, ("", "", "", "", "", ""))
+    theirs = (" ± ".join(filter(None, paper[:2])), " / ".join(filter(None, paper[2:5])), paper[5])
+    _, word, last = TABLES[table]
+    cells: dict[str, tuple[str, str, str]] = {}
     for block, row in own.items():
-        text = f"{row['mean']:.3f} ± " + " / ".join(f"{row[key]:.3f}" for key in ("sd", *keys))
-        cells[block] = text if row["over_seeds"] is None else f"{text} [{row['over_seeds']:.3f}]"
-    figures = {block: {key: row[key] for key in ("mean", "sd", *keys, "over_seeds")} for block, row in own.items()}
-    return {"row": name, "paper": theirs, "figures": figures, **cells}
+        spread = "" if row["over_seeds"] is None else f" [{row['over_seeds']:.3f}]"
+        quartiles = " / ".join(f"{row[key]:.3f}" for key in QUARTILES)
+        cells[block] = (f"{row['mean']:.3f} ± {row['sd']:.3f}{spread}", quartiles, f"{row[last]:.3f}")
+    keys = ("mean", "sd", *QUARTILES, last, "over_seeds")
+    figures = {block: {key: row[key] for key in keys} for block, row in own.items()}
+    labels = (name, f"{name}, quartiles", f"{name}, {word}")
+    rows: list[dict[str, Any]] = []
+    for k, (label, text) in enumerate(zip(labels, theirs, strict=True)):
+        rows.append({"row": label, "paper": text} | {block: each[k] for block, each in cells.items()})
+    rows[0]["figures"] = figures
+    return rows

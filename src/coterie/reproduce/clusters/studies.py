@@ -37,7 +37,7 @@ class Study(NamedTuple):
 
 
 STUDIES: dict[str, Study] = {
-    "donors": Study(data.Donors(), "donor response (Karlan and List 2007)", "area", "income class"),
+    "donors": Study(data.Donors(), "donor response (Karlan and List 2007)", "area", "income bracket"),
     "chem97": Study(data.Chem97(), "A-level chemistry 1997", "school", "district"),
     "mathachieve": Study(data.MathAchieve(), "mathematics achievement", "school", "sector"),
     "insteval": Study(data.InstEval(), "ratings of lectures", "lecturer", "department"),

@@ -25,11 +25,13 @@ from coterie.reproduce.record import Record, cell, make_record
 if TYPE_CHECKING:
     from coterie.experiment.loop import Progress
 
-__all__ = ["SIZES", "record_table1", "summarise_table1", "table1"]
+__all__ = ["SIZES", "expected_table1", "record_table1", "summarise_table1", "table1"]
 
 SIZES = (1, 5, 10, 25, 50, 100, 200)  # samples of a client, m
 PENALTIES = tuple(np.linspace(0.01, 2, 20))
 FOLDS = 5
+
+TITLE, SOURCE = "known clusters, Table 1: |estimate - truth|", "Lyu, Hanzely, Kolar 2022, Table 1"
 
 # The rows of the table, and the estimator in each column of ours.
 ROWS = {
@@ -128,16 +130,28 @@ def record_table1(summary: Sequence[dict[str, Any]], command: str) -> Record:
     for m in sorted({row["m"] for row in summary}):
         for name, columns in ROWS.items():
             own = {block: figures[m, method] for block, method in columns.items()}
-            paper = TABLE1.get(m, {}).get(name)
-            text = "" if paper is None else f"{paper[0]} ± {paper[1]} / {paper[2]}"
             cells = {block: cell(each, ("mean", "clients", "max"), 3) for block, each in own.items()}
-            rows.append({"row": f"m = {m}, {name}", "paper": text, "figures": own, **cells})
+            rows.append({"row": f"m = {m}, {name}", "paper": _paper(m, name), "figures": own, **cells})
     return make_record(
-        "known clusters, Table 1: |estimate - truth|",
-        "Lyu, Hanzely, Kolar 2022, Table 1",
+        TITLE,
+        SOURCE,
         rows,
         statistics="mean ± standard deviation / maximum over clients [standard deviation of the mean over simulations]",
         command=command,
         differences=differences_of(TABLE1_DIFFERENCES, ROWS, ("printed", "tuned")),
         seeds=max(row["seeds"] for row in summary),
     )
+
+
+def expected_table1() -> Record:
+    """Return the record of Table 1 before anything is run."""
+    rows = [{"row": f"m = {m}, {name}", "paper": _paper(m, name)} for m in TABLE1 for name in ROWS]
+    return make_record(TITLE, SOURCE, rows, statistics="", command="coterie reproduce clusters --study table1")
+
+
+def _paper(m: int, row: str) -> str:
+    """Return the paper's cell."""
+    if m not in TABLE1:
+        return ""
+    mean, spread, largest = TABLE1[m][row]
+    return f"{mean} ± {spread} / {largest}"
