@@ -43,7 +43,7 @@ def expected_figure6() -> Record:
         SOURCE,
         rows,
         statistics="",
-        command="coterie reproduce component --data covtype-binary",
+        command="coterie reproduce component --part codecs --data covtype-binary",
         needs="covtype",
     )
 
