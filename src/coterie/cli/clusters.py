@@ -44,9 +44,8 @@ def clusters_command(
         raise CoterieError(f"--study must be one of {', '.join(known)}, not {study!r}{nearest(study, known)}")
     rows = {name: studies.STUDIES[name].source.rows() for name in chosen if name != TABLE1}  # before anything runs
     console = console_for(as_json)
-    options = {"study": study} | ({} if seeds == SEEDS else {"seeds": seeds})
-    options |= {} if sizes == SIZES else {"sizes": sizes}
-    command = repeat("clusters", options)
+    options = {"study": (study, ALL), "seeds": (seeds, SEEDS), "sizes": (sizes, SIZES)}
+    command = repeat("clusters", {name: value for name, (value, default) in options.items() if value != default})
     figures: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     records: dict[str, Any] = {}
