@@ -198,7 +198,7 @@ def test_the_binary_model_has_the_55_elements_of_figure_6():
     about = {"test": 0.5, "spread": 0.0, "gap": 0.0, "fewer": 2.0, "fewer_bare": 3.0}
     figures = {"data": "x", "rounds": 3, "draws": 1, "settings": [about | {"label": label} for label in families]}
     record = codecs_record(figures, "coterie reproduce component", "cpu")
-    assert [row["printed"] for row in record["rows"]] == ["50.00 / 2.0"] * 4
+    assert [row["printed"] for row in record["rows"]] == ["50.00 / 2.0 / 3.0"] * 4
     assert codecs_record(figures | {"settings": figures["settings"][:1]}, "", "") is None
 
 
