@@ -30,8 +30,8 @@ DIFFERENCES = (
     Difference("the operator is computed exactly; the draft's Algorithm 4 diverges as printed"),
     Difference("the draft's text draws k = 4 before k = 3, its caption the other way round", ("k = 4", "k = 3")),
     Difference("numbers are sent as bfloat16 in a message of our codec", ("regulariser", "k = 4", "k = 3")),
-    Difference("tuned: gamma decreases over the rounds", ("regulariser",), "tuned"),
-    Difference("tuned: with error feedback", ("k = 4", "k = 3"), "tuned"),
+    Difference("regulariser, tuned: gamma decreases over the rounds", ("regulariser",), "tuned"),
+    Difference("k = 4 and k = 3, tuned: with error feedback", ("k = 4", "k = 3"), "tuned"),
 )
 
 
