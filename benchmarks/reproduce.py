@@ -26,7 +26,9 @@ ROWS = "--methods local,ditto,fomo,meta-l2c,scool-sbm,scool-attention --rounds 5
 
 COMMANDS = {
     "small": (
-        "clusters --study table1 --seeds 5",
+        "clusters --study table1",
+        "clusters --study donors",
+        "component --part codecs --data covtype-binary --codecs none,draft,fused,fused-k-ef --seeds 1",
         "scool --dataset digits --setting noniid --seeds 2",
         "scool --dataset digits --setting sbm --seeds 2",
         "pdbo --dataset digits --seeds 2",

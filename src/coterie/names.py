@@ -106,7 +106,7 @@ DATASETS = _rows("coterie.data", [
     ("digit-scanners", "scanners:DigitScanners",
      "the digits at 24 sites whose scanners turn or invert them: hidden groups, few samples", "scikit-learn"),
     ("hierarchical-linear", "synthetic:HierarchicalLinear",
-     "linear or logistic regression: clients in clusters around a common centre", "Lyu et al. 2022, section 5"),
+     "linear or logistic regression: clients in clusters around a common centre", "Lyu et al. 2022, section 6.1"),
     ("planted-groups", "synthetic:PlantedGroups", "Gaussian classes; clients of a group share them"),
     ("chem97", "studies:Chem97", "A-level chemistry: 31,022 pupils, 2,410 schools, 131 districts", "mlmRev"),
     ("math-achieve", "studies:MathAchieve", "mathematics: 7,185 pupils, 160 schools, 2 sectors", "nlme"),
@@ -153,6 +153,7 @@ MODELS = _rows("coterie.models", [
     ("mobilenet", "mobilenet:MobileNet",
      "MobileNet-v2 with group norm: 17 inverted residual blocks", "Sandler et al. 2018"),
     ("lstm", "lstm:Lstm", "two LSTM layers that predict the next character", "McMahan et al. 2017"),
+    ("logistic", "logistic:Logistic", "logistic regression; the first class is the reference, with output 0"),
 ])  # fmt: skip
 
 GRAPHS = _rows("coterie.graphs", [

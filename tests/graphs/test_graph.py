@@ -161,7 +161,7 @@ REFERENCES = [
     (GroupRing(), 10, networkx.complete_graph(10)),
     (Bipartite(sides="in-order"), 7, networkx.complete_bipartite_graph(4, 3)),
     (Bipartite(sides="in-order", neighbours=0, first_side=0.25), 8, networkx.complete_bipartite_graph(2, 6)),
-    (Bipartite(sides="in-order", probability=1.0), 24, networkx.complete_bipartite_graph(12, 12)),
+    (Bipartite(probability=1.0), 24, networkx.complete_bipartite_graph(12, 12)),
     (Torus(), 20, networkx.grid_2d_graph(4, 5, periodic=True)),
     (Torus(rows=2), 8, networkx.grid_2d_graph(2, 4, periodic=True)),
     (Star(), 6, networkx.star_graph(5)),

@@ -21,6 +21,7 @@ from coterie.models import naming
 from coterie.models.cnn import Cnn
 from coterie.models.cnn4 import Cnn4
 from coterie.models.linear import Linear
+from coterie.models.logistic import Logistic
 from coterie.models.lstm import Lstm
 from coterie.models.mlp import Mlp
 from coterie.names import MODELS
@@ -239,6 +240,26 @@ def test_each_hidden_layer_drops_its_own_units():
     kept = jax.vmap(lambda key: model(jnp.ones(6), key=key))(jax.random.split(jax.random.key(2), 3000)) / 4
     # A unit survives two independent draws with probability 1/4; with one shared draw it would be 1/2.
     assert float(kept.mean()) == pytest.approx(6 / 4, abs=0.1)
+
+
+def test_logistic_regression_has_half_the_gradient_of_two_rows():
+    # With outputs (a, b) the loss depends on b - a only, so that the second row's gradient is that of one row.
+    model = Logistic().build((3,), 2, jax.random.key(0))
+    both = Linear().build((3,), 2, jax.random.key(0))
+    both = eqx.tree_at(
+        lambda m: (m.weight, m.bias),
+        both,
+        (jnp.stack([jnp.zeros(3), model.weight[0]]), jnp.array([0.0, model.bias[0]])),
+    )
+    x = jnp.array([0.5, -2.0, 1.0])
+    loss = lambda m: -jax.nn.log_softmax(m(x))[1]  # noqa: E731
+    one, two = eqx.filter_grad(loss)(model), eqx.filter_grad(loss)(both)
+    np.testing.assert_allclose(one.weight[0], two.weight[1], rtol=1e-6)
+    np.testing.assert_allclose(one.bias[0], two.bias[1], rtol=1e-6)
+    odds = np.asarray(model.weight[0] @ x + model.bias[0])
+    np.testing.assert_allclose(one.weight[0], (sigmoid(odds) - 1) * np.asarray(x), rtol=1e-5)
+    with pytest.raises(CoterieError, match="for classes, not for numbers"):
+        Logistic().build((3,), 1, jax.random.key(0))
 
 
 @pytest.mark.parametrize(

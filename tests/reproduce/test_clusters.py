@@ -12,8 +12,12 @@ import coterie
 from coterie.cli import app
 from coterie.data.studies import Chem97, Donors, InstEval, MathAchieve, Rows
 from coterie.errors import CoterieError
-from coterie.reproduce.clusters.studies import METHODS, hold_out, run_study, summarise_study
-from coterie.reproduce.clusters.table1 import summarise_table1, table1
+from coterie.estimators import HierarchicalLinearRegression
+from coterie.reproduce.clusters import expected
+from coterie.reproduce.clusters.donors import donor_records
+from coterie.reproduce.clusters.iteration import simplified_l2gd
+from coterie.reproduce.clusters.studies import CROSS_VALIDATED, METHODS, hold_out, run_study, summarise_study
+from coterie.reproduce.clusters.table1 import record_table1, summarise_table1, table1
 
 
 def real(test):
@@ -81,7 +85,74 @@ def test_two_classes_are_scored_by_log_loss_and_auc():
     scores = next(row for row in outcome.overall if row["method"] == "single model")
     assert scores["log_loss"] == pytest.approx(log_loss(rows.target[test_rows], probability), rel=1e-6)
     assert scores["auc"] == pytest.approx(roc_auc_score(rows.target[test_rows], probability))
-    assert {row["method"] for row in outcome.overall} == set(METHODS)
+    assert {row["method"] for row in outcome.overall} == {*METHODS, CROSS_VALIDATED}
+    by_group = [
+        np.mean((probability > 0.5)[rows.group[test_rows] == label] == rows.target[test_rows & (rows.group == label)])
+        for label in range(23)
+    ]
+    summary = {row["method"]: row for row in summarise_study(outcome)}
+    accuracy = summary["single model"]["accuracy"]
+    assert accuracy["mean"] == pytest.approx(np.mean(by_group))
+    assert accuracy["median"] == np.median(by_group)
+    ours = [row["accuracy"] for row in outcome.groups if row["method"] == "ours"]
+    assert accuracy["ratio"] == np.mean(np.array(ours) >= by_group)
+    assert summary["ours"]["accuracy"]["ratio"] == 1
+    losses = [row["error"] for row in outcome.groups if row["method"] == "locally trained"]
+    assert summary["locally trained"]["above_1"] == sum(loss > 1 for loss in losses)
+    records = donor_records(list(summary.values()), "coterie reproduce clusters --study donors")
+    table2, table3 = ({row["row"]: row for row in records[name]["rows"]} for name in ("table2", "table3"))
+    assert table2["ours"]["paper"] == "0.215 ± 0.179"
+    assert table2["ours, maximum"]["paper"] == "2.668"
+    assert table2["ours"]["printed"] == f"{summary[CROSS_VALIDATED]['mean']:.3f} ± {summary[CROSS_VALIDATED]['sd']:.3f}"
+    assert table2["single model, above 1"]["paper"] == "202"
+    assert table3["single model"]["printed"] == f"{np.mean(by_group):.3f} ± {np.std(by_group):.3f}"
+    assert table3["single model, performance ratio"]["paper"] == "0.986"
+    assert "OTHER DATA" in records["table2"]["differences"][0]
+
+
+def test_the_papers_iteration_is_that_of_one_coin_for_all():
+    # The steps one after the other, as the paper has them; two clusters of 2 and 3 clients.
+    rng = np.random.default_rng(0)
+    x, y, cluster = rng.normal(size=(5, 4, 3)), rng.normal(size=(5, 4)), np.array([1, 0, 1, 0, 1])
+    gamma, lam, p, step = 0.7, 1.3, 0.3, 0.02
+    theta = np.zeros((5, 3))
+    for heads in np.random.default_rng(7).random(40) < p:
+        if heads:
+            own = [theta[cluster == j].mean(0) for j in (0, 1)]
+            alpha = [lam / (lam + gamma * size) for size in (2, 3)]
+            centre = (2 * alpha[0] * own[0] + 3 * alpha[1] * own[1]) / (2 * alpha[0] + 3 * alpha[1])
+            near = np.array([alpha[j] * centre + (1 - alpha[j]) * own[j] for j in cluster])
+            theta = theta - step * gamma / p * (theta - near)
+        else:
+            slope = np.array([a.T @ (a @ t - b) for a, b, t in zip(x, y, theta, strict=True)])
+            theta = theta - step / (1 - p) * slope
+    found = simplified_l2gd(x, y, cluster, np.random.default_rng(7), gamma, lam, p, step, 40)
+    np.testing.assert_allclose(found, theta, rtol=1e-10)
+
+
+def test_the_papers_iteration_ends_near_the_exact_solution():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(6, 8, 3)), rng.normal(size=(6, 8))  # y has variance 1, as the penalties of 1 assume
+    group, cluster = np.repeat(np.arange(6), 8), np.arange(6) // 3
+    exact = HierarchicalLinearRegression(
+        fit_intercept=False, residual_variance=1.0, group_variance=1.0, within_variance=1.0
+    ).fit(x.reshape(-1, 3), y.ravel(), groups=group, within=cluster[group])
+    found = simplified_l2gd(x, y, cluster, rng, step=1e-4, iterations=300_000)
+    np.testing.assert_allclose(found, exact.coef_, atol=0.02)
+
+
+def test_all_printed_figures_of_the_paper_are_there():
+    first, second, third = expected()
+    cells = {row["row"]: row["paper"] for row in first["rows"]}
+    assert cells["m = 10, locally trained"] == "4.50 ± 0.981 / 8.224"
+    assert cells["m = 10, single cluster"] == "4.46 ± 0.958 / 8.112"
+    assert cells["m = 10, single model"] == "6.11 ± 0.968 / 9.025"
+    assert cells["m = 100, single model"] == "6.243 ± 1.003 / 9.479"
+    assert cells["m = 100, single cluster"] == "0.494 ± 0.093 / 0.763"
+    assert cells["m = 100, locally trained"] == "0.494 ± 0.093 / 0.768"
+    assert len(cells) == 8
+    assert [row["paper"] for row in second["rows"][:3]] == ["0.413 ± 0.932", "0.173 / 0.247 / 0.313", "6"]
+    assert [row["paper"] for row in third["rows"][6:]] == ["0.942 ± 0.066", "0.921 / 0.948 / 1", "1"]
 
 
 def test_table_1_at_a_small_size():
@@ -91,6 +162,8 @@ def test_table_1_at_a_small_size():
         means = [row["mean"] for row in rows if row["m"] == m and row["method"] == "ours"]
         assert summary[m, "ours"]["mean"] == pytest.approx(np.mean(means))
         assert summary[m, "ours"]["mean"] < summary[m, "locally trained"]["mean"] < summary[m, "single model"]["mean"]
+    record = record_table1(list(summary.values()), "coterie reproduce clusters --study table1")
+    assert {row["paper"] for row in record["rows"]} == {""}  # the paper has other m
     # With 30 samples least squares has E|error|^2 = 4 / (30 - 4 - 1): close to its mean over 72 clients.
     assert summary[30, "locally trained"]["mean"] == pytest.approx(np.sqrt(4 / 25), rel=0.15)
 
@@ -99,11 +172,17 @@ def test_the_command_prints_the_papers_figures_and_writes_files(tmp_path):
     words = ["reproduce", "clusters", "--study", "table1", "--seeds", "1", "--sizes", "10", "--out", str(tmp_path)]
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 0, outcome.output
-    for text in ("Table 1", "locally trained", "8.676", "single cluster", "1 of 1: table 1"):
+    for text in ("Table 1", "locally", "8.676", "as printed", "1 of 1: table 1", "differs: cells are norms"):
         assert text in outcome.output
     figures = json.loads((tmp_path / "figures.json").read_text())["table1"]
-    ours = next(row for row in figures if row["method"] == "ours")
-    assert abs(ours["mean"] - 3.393) < 0.15  # the population value, and 4 standard deviations of a run's mean
+    ours, exact = (next(row for row in figures if row["method"] == name) for name in ("ours", "ours, exact"))
+    assert abs(exact["mean"] - 3.393) < 0.15  # the population value, and 4 standard deviations of a run's mean
+    assert ours["mean"] == pytest.approx(exact["mean"], rel=0.02)
+    record = json.loads((tmp_path / "reproduce-table1.json").read_text())
+    assert record["command"] == "coterie reproduce clusters --study table1 --seeds 1 --sizes 10"
+    row = next(row for row in record["rows"] if row["row"] == "m = 10, ours")
+    assert row["printed"] == f"{ours['mean']:.3f} ± {ours['sd']:.3f} / {ours['max']:.3f}"
+    assert row["paper"] == "3.46 ± 0.689 / 8.676"
     frame = pd.read_csv(tmp_path / "table1.csv")
     assert frame.groupby("method")["mean"].mean()["ours"] == pytest.approx(ours["mean"])
     assert "plotly" in (tmp_path / "clusters.html").read_text()
@@ -153,13 +232,24 @@ def test_areas_are_rows_with_the_same_census_values_in_bands_of_equal_size(tmp_p
     rows = Donors(at_least=2, bands=2).rows()
     assert rows.district.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert len(np.unique(rows.group)) == 4
-    np.testing.assert_allclose(rows.features, [[np.log(2), np.log(4)]] * 8)
+    np.testing.assert_allclose(rows.features, [[np.log(1.5 * 365.25 / 12), np.log(3)]] * 8)
+
+
+def test_areas_are_grouped_by_the_income_classes_of_the_paper(tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    table = pd.DataFrame({"median_hhincome": [200_001, 32_048, 32_049, 53_413, 53_414, 106_828]})
+    for column in ("pwhite", "pblack", "page18_39", "ave_hh_sz", "powner", "psch_atlstba", "pop_propurban"):
+        table[column] = 0.5
+    table.assign(mrm2=0, freq=[0, 1, 1, 1, 1, 1], out_gavedum=0).to_csv(tmp_path / "karlan_list_2007.csv", index=False)
+    rows = Donors(at_least=1).rows()
+    assert rows.district.tolist() == [3, 0, 1, 1, 2, 3]
+    np.testing.assert_allclose(rows.features, [[np.log(0.5 * 365.25 / 12), 0]] * 6)  # nothing is minus infinity
 
 
 @real
 @pytest.mark.parametrize(
     ("study", "rows", "groups", "districts"),
-    [(Chem97, 31022, 2410, 131), (MathAchieve, 7185, 160, 2), (InstEval, 73421, 1128, 14), (Donors, 34045, 2976, 5)],
+    [(Chem97, 31022, 2410, 131), (MathAchieve, 7185, 160, 2), (InstEval, 73421, 1128, 14), (Donors, 34045, 2976, 4)],
 )
 def test_the_studies_have_the_known_sizes(study, rows, groups, districts):
     table = study().rows()

@@ -15,8 +15,9 @@ from coterie.comparison.config import ComparisonConfig
 from coterie.errors import CoterieError
 from coterie.learning.task import Task
 from coterie.methods import FedAvg
+from coterie.reproduce.component import expected
 from coterie.reproduce.component import layout as component
-from coterie.reproduce.component.elements import Update, elements, example, updates
+from coterie.reproduce.component.elements import Update, elements, example, figure6, updates
 from coterie.reproduce.component.frontier import (
     Curve,
     Point,
@@ -27,6 +28,7 @@ from coterie.reproduce.component.frontier import (
     frontier,
     reaching,
 )
+from coterie.reproduce.component.records import codecs_record, figure6_record
 from coterie.reproduce.component.runs import judge_codecs, run_groups
 
 
@@ -169,6 +171,35 @@ def test_elements_of_a_vector_that_can_be_fused_by_hand():
     drawn = example(Update(7, x, x[0]), gammas=[gamma])
     assert drawn["update"] == x[0].tolist()
     np.testing.assert_allclose(next(iter(drawn["fused"].values())), [2, 1, 0, 0.5, 2], atol=1e-6)
+
+
+def test_figure_6_by_hand():
+    x = np.array([[4.0, 4.0, 0.0, 0.0, 0.0, -8.0]])  # the mean absolute element is 16 / 6
+    rows = {row["panel"]: row for row in figure6([Update(10, x, x[0])], gamma=0.75)}  # a jump costs 2
+    assert (rows["gamma = 0"]["distinct"], rows["gamma = 0"]["bytes"], rows["gamma = 0"]["error"]) == (3, 24, 0)
+    # A jump of 2 is taken from both ends: 3, 3, 0, 0, 0, -4 (the last element pays for its jump to 0, too).
+    assert rows["regulariser"]["error"] == pytest.approx(np.linalg.norm([1, 1, 0, 0, 0, 4]) / np.linalg.norm(x))
+    assert rows["regulariser"]["distinct"] == rows["k = 4"]["distinct"] == rows["k = 3"]["distinct"] == 3
+    record = figure6_record(list(rows.values()), "coterie reproduce component", "cpu")
+    assert [row["paper"] for row in record["rows"]] == ["55 elements", "drawn", "4 values", "3 values"]
+    assert record["rows"][0]["printed"] == "3 / 24 / 0.000"
+    assert [row["paper"] for row in expected()[0]["rows"]] == [row["paper"] for row in record["rows"]]
+
+
+def test_the_binary_model_has_the_55_elements_of_figure_6():
+    tables, families = component.codecs("covtype-binary")
+    model = ComparisonConfig.from_dict(tables).experiment.model.spec
+    tree = model.build((54,), 2, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(tree)) == 55
+    drafts = [label for label, family in families.items() if family == "draft"]
+    assert drafts == ["fused-0.3-constant", "fused-0.3-k4-constant", "fused-0.3-k3-constant"]
+    settings = {label: tables["methods"][label]["codec"] for label in drafts}
+    assert all(codec["settle"] == 0 for codec in settings.values())
+    about = {"test": 0.5, "spread": 0.0, "gap": 0.0, "fewer": 2.0, "fewer_bare": 3.0}
+    figures = {"data": "x", "rounds": 3, "draws": 1, "settings": [about | {"label": label} for label in families]}
+    record = codecs_record(figures, "coterie reproduce component", "cpu")
+    assert [row["printed"] for row in record["rows"]] == ["50.00 / 2.0 / 3.0"] * 4
+    assert codecs_record(figures | {"settings": figures["settings"][:1]}, "", "") is None
 
 
 @pytest.mark.soak

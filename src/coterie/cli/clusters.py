@@ -1,4 +1,4 @@
-"""`coterie reproduce clusters`: Table 1 of the paper on known clusters, and its comparison on real data."""
+"""`coterie reproduce clusters`: Tables 1 to 3 of the paper on known clusters, and its comparison on other real data."""
 
 import contextlib
 import warnings
@@ -9,30 +9,34 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.options import Json, Out
-from coterie.cli.outcome import publish, text_table
+from coterie.cli.outcome import print_records, publish, text_table
 from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
 from coterie.spec import nearest
 
 __all__ = ["clusters_command"]
 
-TABLE1, ALL = "table1", "all"
+TABLE1, DONORS, ALL = "table1", "donors", "all"
+SEEDS, SIZES = 5, "1,5,10,25,50,100,200"
 
 
 def clusters_command(
     study: Annotated[str, typer.Option(help="table1, donors, chem97, mathachieve, insteval, or all of them.")] = ALL,
-    seeds: Annotated[int, typer.Option(help="Simulations, and divisions into training and test rows.", min=1)] = 5,
-    sizes: Annotated[str, typer.Option(help="For table1: samples of a client, m.")] = "1,5,10,25,50,100,200",
+    seeds: Annotated[int, typer.Option(help="Simulations, and divisions into training and test rows.", min=1)] = SEEDS,
+    sizes: Annotated[str, typer.Option(help="For table1: samples of a client, m.")] = SIZES,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Known clusters (Lyu, Hanzely, Kolar 2022): alone, one model for all, or groups that borrow strength.
 
-    Writes figures.json, a CSV table of every error for pandas, and clusters.html.
+    Its donor data are not public: donors are others, and so are the three studies after them. Writes figures.json, a
+    CSV table of every error for pandas, clusters.html, and reproduce-table1.json (2, 3) for each table of the paper.
     """
     from coterie.reproduce.clusters import studies
+    from coterie.reproduce.clusters.donors import donor_records
     from coterie.reproduce.clusters.drawing import draw
-    from coterie.reproduce.clusters.table1 import summarise_table1, table1
+    from coterie.reproduce.clusters.table1 import record_table1, summarise_table1, table1
+    from coterie.reproduce.record import repeat, write_record
 
     chosen = [TABLE1, *studies.STUDIES] if study == ALL else [study]
     if chosen[0] not in (TABLE1, *studies.STUDIES):
@@ -40,30 +44,36 @@ def clusters_command(
         raise CoterieError(f"--study must be one of {', '.join(known)}, not {study!r}{nearest(study, known)}")
     rows = {name: studies.STUDIES[name].source.rows() for name in chosen if name != TABLE1}  # before anything runs
     console = console_for(as_json)
+    options = {"study": (study, ALL), "seeds": (seeds, SEEDS), "sizes": (sizes, SIZES)}
+    command = repeat("clusters", {name: value for name, (value, default) in options.items() if value != default})
     figures: dict[str, Any] = {}
     tables: dict[str, Any] = {}
+    records: dict[str, Any] = {}
     with _progress(console) as notify, _one_warning_each(console):
         for name in chosen:
             if name == TABLE1:
                 tables[name] = table1(seeds, _numbers(sizes), progress=notify)
                 figures[name] = summarise_table1(tables[name])
+                records[name] = record_table1(figures[name], command)
             else:
                 outcome = studies.run_study(name, seeds, rows[name], progress=notify)
                 tables[name] = outcome.groups
                 methods = studies.summarise_study(outcome)
                 title = studies.STUDIES[name].title
                 figures[name] = {"title": title, "methods": methods, "variances": outcome.variances}
+                records |= donor_records(methods, command) if name == DONORS else {}
 
     def show() -> None:
+        print_records(records.values(), console)
         for name, figure in figures.items():
-            if name == TABLE1:
-                _print_table1(figure, console)
-            else:
+            if name != TABLE1:
                 _print_study(figure, studies.STUDIES[name], console)
 
     drawn = {name: _errors(studies.STUDIES[name], groups) for name, groups in tables.items() if name != TABLE1}
     page = ("clusters.html", lambda: draw(figures.get(TABLE1, []), drawn))
-    publish(out or Path(f"reproduce-clusters-{study}"), figures, tables, page, show, console, as_json)
+    folder = out or Path(f"reproduce-clusters-{study}")
+    written = [write_record(folder, record, f"reproduce-{name}.json") for name, record in records.items()]
+    publish(folder, figures, tables, page, show, console, as_json, written)
 
 
 def _errors(study: Any, groups: list[dict[str, Any]]) -> dict[str, Any]:
@@ -114,21 +124,6 @@ def _one_warning_each(console: Any) -> Iterator[None]:
         if about not in printed:
             console.print(f"note: {warning.message}", markup=False, soft_wrap=True)
         printed.add(about)
-
-
-def _print_table1(rows: list[dict[str, Any]], console: Any) -> None:
-    columns = ("m", "method", "mean", "±", "sd", "max", "paper: mean", "sd", "max")
-    note = "norms, where the caption says squares; ± over simulations; the paper's max 8.676 cannot be right"
-    table = text_table("Table 1: |estimate - truth| over clients", columns, note)
-    last = None
-    for row in rows:
-        if last not in (None, row["m"]):
-            table.add_section()
-        paper = ["" if row[f"paper_{key}"] is None else f"{row[f'paper_{key}']:.4g}" for key in ("mean", "sd", "max")]
-        ours = [f"{row[key]:.3f}" for key in ("mean", "over_seeds", "sd", "max")]
-        table.add_row("" if last == row["m"] else str(row["m"]), row["method"], *ours, *paper)
-        last = row["m"]
-    console.print(table)
 
 
 def _print_study(figure: dict[str, Any], about: Any, console: Any) -> None:

@@ -104,25 +104,31 @@ class InstEval(Study):
 
 
 CENSUS = ("pwhite", "pblack", "page18_39", "ave_hh_sz", "median_hhincome", "powner", "psch_atlstba", "pop_propurban")
+# Upper limits of the income classes poor-or-near-poor, lower-middle and middle, in dollars; what is above is
+# upper-middle (Snider 2019, after Rose; cited by Lyu, Hanzely, Kolar 2022).
+INCOME_CLASSES = (32_048, 53_413, 106_827)
+MONTH = 365.25 / 12  # days
 
 
 @spec
 class Donors(Study):
     """Whether 50,083 former donors gave again after a letter, by ZIP code area and its income (Karlan and List 2007).
 
-    The file has no ZIP codes, but census values of each; rows with the same values form an area. Areas are grouped into
-    bands of median household income, with the same number of areas each. Areas with fewer than `at_least` rows are left
-    out. The file's `stateresponse` columns are computed from the outcome and are not used.
+    The file has no ZIP codes, but census values of each; rows with the same values form an area. Areas are grouped by
+    median household income, as in Lyu, Hanzely and Kolar (2022, section 6.2): poor-or-near-poor, lower-middle, middle
+    and upper-middle class. (Their fifth cluster, of unknown income, cannot be formed: rows without income have no other
+    census values either, and are left out.) Areas with fewer than `at_least` rows are left out. The file's
+    `stateresponse` columns are computed from the outcome and are not used.
     """
 
     kind: ClassVar[Kind] = "classification"
-    about: ClassVar[str] = "response to a mailing: former donors by area and income band"
+    about: ClassVar[str] = "response to a mailing: former donors by area and income class"
 
     at_least: int = param(5, "areas with fewer rows are left out", at_least=1)
-    bands: int = param(5, "number of income bands", at_least=1)
+    bands: int = param(0, "bands of income with equally many areas; 0: the four income classes", at_least=0)
 
     def rows(self) -> Rows:
-        """Read the table: whether a letter was answered, from log recency (months) and log frequency (gifts)."""
+        """Read the table: whether a letter was answered, from log recency (days) and log frequency (gifts)."""
         names = ("mrm2", "freq", "out_gavedum", *CENSUS)
         table = _read("karlan_list_2007", names, "the replication data of Karlan and List, AER 2007")
         table = table[table["median_hhincome"].notna() & table["mrm2"].notna()]
@@ -131,11 +137,11 @@ class Donors(Study):
         table, area = table[kept], area[kept]
         _, first, code = np.unique(area, return_index=True, return_inverse=True)
         income = table["median_hhincome"].to_numpy(float)[first]
-        edges = np.quantile(income, np.arange(1, self.bands) / self.bands)
-        band = np.searchsorted(edges, income, side="left")[code]  # an edge belongs to the band below it
-        features = table[["mrm2", "freq"]].apply(np.log1p)
-        features.columns = ["log recency", "log frequency"]
-        return Rows(features, table["out_gavedum"].to_numpy(int), area, band)
+        limits = np.quantile(income, np.arange(1, self.bands) / self.bands) if self.bands else INCOME_CLASSES
+        band = np.searchsorted(limits, income, side="left")[code]  # a limit belongs to the band below it
+        days = (table["mrm2"] + 0.5) * MONTH  # whole months in the file: their middle
+        logs = {"log recency": np.log(days), "log frequency": np.log(np.maximum(table["freq"], 1))}
+        return Rows(table[[]].assign(**logs), table["out_gavedum"].to_numpy(int), area, band)
 
 
 def _read(name: str, columns: Sequence[str], source: str) -> Any:

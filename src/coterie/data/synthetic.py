@@ -21,7 +21,7 @@ class Truth(NamedTuple):
 
 @spec
 class HierarchicalLinear:
-    """Linear or logistic regressions of clients in clusters (Lyu, Hanzely and Kolar 2022, section 5 and Table 1).
+    """Linear or logistic regressions of clients in clusters (Lyu, Hanzely and Kolar 2022, section 6.1 and Table 1).
 
     With theta the common centre (zero): a cluster's centre is w_j ~ N(theta, between), a client's coefficients
     theta_i ~ N(w_j, within), its inputs X ~ N(0, 1) and its targets y ~ N(X theta_i, noise); `between`, `within` and

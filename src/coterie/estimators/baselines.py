@@ -1,7 +1,7 @@
 """Baselines of the hierarchical model: every group alone, one model for all, one centre for all groups, James-Stein.
 
-These are lt, sm and sc of Table 1 in Lyu, Hanzely and Kolar 2022 (section 5), and its (5.1) with corrected weights: the
-printed ones are swapped (docs/reference/papers.md).
+These are lt, sm and sc of Table 1 in Lyu, Hanzely and Kolar 2022 (section 6.1), and its (5.1) with corrected weights:
+the printed ones are swapped (docs/reference/papers.md).
 """
 
 import abc

@@ -83,11 +83,14 @@ class Bipartite:
     Sides are drawn at random, and each client is joined to `neighbours` random clients of the other side. The paper
     does not say whether being chosen counts; here it does, so that with equal sides everyone has exactly that many.
     With unequal sides those of the larger one have, and the smaller one's share the edges evenly. With `probability`
-    each pair across is joined with it instead. Drawn again until the graph is connected.
+    each pair across is joined with it instead; sides are then the first ids and the others, as in version 0.1. Drawn
+    again until the graph is connected.
     """
 
     first_side: float = param(0.5, "share of the clients that form the first side", above=0, below=1)
-    sides: Literal["random", "in-order"] = param("random", "who is on the first side: drawn, or the first ids")
+    sides: Literal["random", "in-order"] | None = param(
+        None, "who is on the first side: drawn, or the first ids; none: random without probability, in-order with it"
+    )
     neighbours: int = param(10, "clients of the other side that a client hears; 0: all of them", at_least=0)
     probability: float | None = param(
         None, "in place of neighbours: that two clients of different sides hear each other", above=0, at_most=1
@@ -97,17 +100,18 @@ class Bipartite:
         """Build the graph for these clients from this seed."""
         _at_least("bipartite", clients, 2)
         first = min(max(round(self.first_side * clients), 1), clients - 1)
-        many, few = max(first, clients - first), min(first, clients - first)
+        in_order = self.sides == "in-order" or (self.sides is None and self.probability is not None)
+        few = min(first, clients - first)
         k = few if self.neighbours == 0 else min(self.neighbours, few)
 
         def draw(rng: np.random.Generator) -> Graph:
-            ids = rng.permutation(clients) if self.sides == "random" else np.arange(clients)
-            large, small = (ids[:first], ids[first:]) if first == many else (ids[first:], ids[:first])
-            if self.probability is None:
-                place, other = np.repeat(np.arange(many), k), evenly_joined(rng, many, few, k).ravel()
-            else:
-                place, other = np.divmod(chosen(rng, many * few, self.probability), few)
-            return _undirected(large[place], small[other], clients)
+            ids = np.arange(clients) if in_order else rng.permutation(clients)
+            one, two = ids[:first], ids[first:]
+            if self.probability is not None:
+                place, other = np.divmod(chosen(rng, len(one) * len(two), self.probability), len(two))
+                return _undirected(one[place], two[other], clients)
+            large, small = (one, two) if len(one) > len(two) else (two, one)
+            return _undirected(np.repeat(large, k), small[evenly_joined(rng, len(large), few, k).ravel()], clients)
 
         rule = ("neighbours", k) if self.probability is None else ("probability", self.probability)
         return connected(draw, clients, seed, f"bipartite with {rule[0]} {rule[1]:g}", f"raise {rule[0]}")

@@ -14,13 +14,17 @@ __all__ = ["draw"]
 # Numbers of colours, as `coterie.reproduce.plots` has them.
 COLOURS = {
     "ours": 1,
+    "ours, exact": 3,
     "ours, estimated": 6,
+    "ours, cross-validated": 3,
     "no districts": 6,
     "single cluster": 4,
+    "single cluster, estimated": 7,
     "single model": 5,
     "locally trained": 2,
 }
-DOTTED = ("ours, estimated", "no districts")  # close to ours, often equal
+# Close to others, often equal.
+DOTTED = ("ours, exact", "ours, estimated", "ours, cross-validated", "no districts", "single cluster, estimated")
 POINTS = 400  # per curve, for any number of groups
 SHOWN = 0.99  # share of the groups of every method but the local one that the axis must include
 

@@ -4,9 +4,9 @@ Each compares, as the paper does, every group alone, one model for all, and ours
 districts, which shows what the districts add. A fifth of every group's rows is held out; groups with fewer than 5 rows
 are trained on but not scored. Features are standardised, and variances estimated (REML; Laplace for yes or no), on
 training rows only. The error of a group is the root mean squared error of its held-out rows, or their mean log-loss.
+Where the answer is yes or no, as in the paper, there is its way to choose penalties, too: by cross-validation.
 """
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["STUDIES", "Outcome", "run_study", "summarise_study"]
 
 LOCAL, SINGLE, NO_DISTRICTS, OURS = "locally trained", "single model", "no districts", "ours"
+CROSS_VALIDATED = "ours, cross-validated"
 METHODS = (LOCAL, SINGLE, NO_DISTRICTS, OURS)
+GRID = tuple(10.0 ** np.arange(-2, 2.01, 0.5))  # penalties: every fourth of the paper's
 SCORED = 5  # rows a group needs to be scored
 HELD_OUT = 0.2
 
@@ -35,7 +37,7 @@ class Study(NamedTuple):
 
 
 STUDIES: dict[str, Study] = {
-    "donors": Study(data.Donors(), "donor response (Karlan and List 2007)", "area", "income band"),
+    "donors": Study(data.Donors(), "donor response (Karlan and List 2007)", "area", "income bracket"),
     "chem97": Study(data.Chem97(), "A-level chemistry 1997", "school", "district"),
     "mathachieve": Study(data.MathAchieve(), "mathematics achievement", "school", "sector"),
     "insteval": Study(data.InstEval(), "ratings of lectures", "lecturer", "department"),
@@ -62,16 +64,18 @@ def run_study(
     for seed in range(seeds):
         test = hold_out(rows.group, np.random.default_rng(seed))
         x = (rows.features - rows.features[~test].mean()) / rows.features[~test].std(ddof=0)
-        for number, (method, model) in enumerate(_models(kind).items(), 1):
-            within = {"within": rows.district[~test]} if method == OURS else {}
+        models = _models(kind)
+        for number, (method, model) in enumerate(models.items(), 1):
+            within = {"within": rows.district[~test]} if method in (OURS, CROSS_VALIDATED) else {}
             model.fit(x[~test], rows.target[~test], groups=rows.group[~test], **within)
-            loss = _losses(model, kind, x[test], rows.target[test], rows.group[test])
-            outcome.overall.append({"seed": seed, "method": method, **_overall(loss, kind, rows.target[test])})
-            outcome.groups.extend(_by_group(loss[0], rows.group[test], kind, {"seed": seed, "method": method}))
+            about, answer = {"seed": seed, "method": method}, rows.target[test]
+            loss = _losses(model, kind, x[test], answer, rows.group[test])
+            outcome.overall.append(about | _overall(loss, kind, answer))
+            outcome.groups.extend(_by_group(loss, rows.group[test], kind, answer, about))
             if method == OURS:
                 outcome.variances.append({"seed": seed, **_flat(model.variance_components_)})
             if progress is not None:
-                progress(f"{name}, seed {seed}, {method}", seed * len(METHODS) + number, seeds * len(METHODS), {})
+                progress(f"{name}, seed {seed}, {method}", seed * len(models) + number, seeds * len(models), {})
     return outcome
 
 
@@ -90,21 +94,16 @@ def hold_out(group: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _models(kind: str) -> dict[str, Any]:
     from coterie import estimators as est
 
-    if kind == "classification":
-        made: Sequence[Callable[[], Any]] = (
-            est.LocalLogisticRegression,
-            est.PooledLogisticRegression,
-            est.HierarchicalLogisticRegression,
-            est.HierarchicalLogisticRegression,
-        )
-    else:
-        made = (
-            est.LocalRegression,
-            est.PooledRegression,
-            est.HierarchicalLinearRegression,
-            est.HierarchicalLinearRegression,
-        )
-    return {method: build() for method, build in zip(METHODS, made, strict=True)}
+    if kind != "classification":
+        alone, pooled, ours = est.LocalRegression, est.PooledRegression, est.HierarchicalLinearRegression
+        return {LOCAL: alone(), SINGLE: pooled(), NO_DISTRICTS: ours(), OURS: ours()}
+    return {
+        LOCAL: est.LocalLogisticRegression(),
+        SINGLE: est.PooledLogisticRegression(),
+        CROSS_VALIDATED: est.HierarchicalLogisticRegressionCV(gammas=GRID, lambdas=GRID, covariance="isotropic"),
+        NO_DISTRICTS: est.HierarchicalLogisticRegression(),
+        OURS: est.HierarchicalLogisticRegression(),
+    }
 
 
 def _losses(model: Any, kind: str, x: Any, y: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,13 +123,17 @@ def _overall(loss: tuple[np.ndarray, np.ndarray], kind: str, y: np.ndarray) -> d
     return {"log_loss": float(loss[0].mean()), "auc": float(roc_auc_score(y, loss[1]))}
 
 
-def _by_group(loss: np.ndarray, group: np.ndarray, kind: str, about: dict[str, Any]) -> list[dict[str, Any]]:
+def _by_group(
+    loss: tuple[np.ndarray, np.ndarray], group: np.ndarray, kind: str, y: np.ndarray, about: dict[str, Any]
+) -> list[dict[str, Any]]:
     labels, code = np.unique(group, return_inverse=True)
     count = np.bincount(code)
-    error = np.bincount(code, loss) / count
-    error = error if kind == "classification" else np.sqrt(error)
-    columns = zip(labels.tolist(), count.tolist(), error.tolist(), strict=True)
-    return [about | {"group": label, "rows": n, "error": value} for label, n, value in columns]
+    error = np.bincount(code, loss[0]) / count
+    columns = {"group": labels, "rows": count, "error": error if kind == "classification" else np.sqrt(error)}
+    if kind == "classification":
+        columns["accuracy"] = np.bincount(code, (loss[1] > 0) == (y == 1)) / count
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [about | dict(zip(columns, row, strict=True)) for row in values]
 
 
 def _flat(components: dict[str, Any]) -> dict[str, float]:
@@ -146,35 +149,53 @@ def summarise_study(outcome: Outcome) -> list[dict[str, Any]]:
     """Average over seeds, one row per method: mean, sd, quartiles and maximum of the error over groups, and the gain.
 
     `gain` is this method's mean error over groups minus that of ours, with its standard error over seeds (the divisions
-    overlap, so it is only a guide).
+    overlap, so it is only a guide). For yes or no, `above_1` is the number of groups whose log-loss is above 1, and
+    `accuracy` has the same figures of the accuracy and `ratio`, the share of groups where ours is at least as accurate.
     """
-    by_method: dict[str, dict[int, list[float]]] = {}
-    for row in outcome.groups:
-        by_method.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row["error"])
-    means = {
-        method: np.array([np.mean(errors) for errors in by_seed.values()]) for method, by_seed in by_method.items()
-    }
+    errors, accuracies = _by_method(outcome, "error"), _by_method(outcome, "accuracy")
+    means = {method: np.mean(values, axis=1) for method, values in errors.items()}
     summary = []
-    for method, by_seed in by_method.items():
-        errors = [np.asarray(values) for values in by_seed.values()]
-        quartiles = np.mean([np.quantile(values, (0.25, 0.5, 0.75)) for values in errors], axis=0)
+    for method, values in errors.items():
         gaps = means[method] - means[OURS]
         overall = [row for row in outcome.overall if row["method"] == method]
         names = [key for key in overall[0] if key not in ("seed", "method")]
-        whole = {f"all_rows_{key}": float(np.mean([row[key] for row in overall])) for key in names}
+        whole: dict[str, Any] = {f"all_rows_{key}": float(np.mean([row[key] for row in overall])) for key in names}
         spread = None if method == OURS or len(gaps) < 2 else float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+        if method in accuracies:
+            ratio = float(np.mean(accuracies[OURS] >= accuracies[method]))
+            whole["above_1"] = float(np.mean(np.sum(values > 1, axis=1)))
+            whole["accuracy"] = _distribution(accuracies[method]) | {"ratio": ratio}
         summary.append(
             {
                 "method": method,
-                "groups": len(errors[0]),
-                "mean": float(means[method].mean()),
-                "sd": float(np.mean([values.std() for values in errors])),
-                **dict(zip(("lower_quartile", "median", "upper_quartile"), quartiles.tolist(), strict=True)),
-                "max": float(np.mean([values.max() for values in errors])),
+                "groups": values.shape[1],
+                **_distribution(values),
                 "gain": None if method == OURS else float(gaps.mean()),
                 "gain_error": spread,
                 **whole,
-                "seeds": len(errors),
+                "seeds": len(values),
             }
         )
     return summary
+
+
+def _by_method(outcome: Outcome, key: str) -> dict[str, np.ndarray]:
+    """Return a column of the groups' rows by method, `[seeds, groups]`; a group is in all divisions or in none."""
+    by_method: dict[str, dict[int, list[float]]] = {}
+    for row in outcome.groups:
+        if key in row:
+            by_method.setdefault(row["method"], {}).setdefault(row["seed"], []).append(row[key])
+    return {method: np.array(list(by_seed.values())) for method, by_seed in by_method.items()}
+
+
+def _distribution(values: np.ndarray) -> dict[str, Any]:
+    """Describe `values [seeds, groups]`: each figure over groups, then its mean over seeds."""
+    quartiles = np.quantile(values, (0.25, 0.5, 0.75), axis=1).mean(axis=1)
+    means = values.mean(axis=1)
+    return {
+        "mean": float(means.mean()),
+        "sd": float(values.std(axis=1).mean()),
+        **dict(zip(("lower_quartile", "median", "upper_quartile"), quartiles.tolist(), strict=True)),
+        "max": float(values.max(axis=1).mean()),
+        "over_seeds": float(means.std(ddof=1)) if len(means) > 1 else None,
+    }

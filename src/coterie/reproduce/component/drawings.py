@@ -8,9 +8,9 @@ from coterie.reproduce.component.elements import ORDERS
 
 __all__ = ["elements", "example", "frontier", "orders", "path"]
 
-COLOURS = {"none": 0, "float16": 8, "qsgd": 5, "top-k": 2, "fused": 6, "fused-k": 3, "fused-k-ef": 1}
+COLOURS = {"none": 0, "float16": 8, "qsgd": 5, "top-k": 2, "draft": 4, "fused": 6, "fused-k": 3, "fused-k-ef": 1}
 SYMBOLS = {"fused": "square", "fused-k": "diamond", "fused-k-ef": "circle", "top-k": "triangle-up"}
-SYMBOLS |= {"qsgd": "triangle-down", "none": "cross", "float16": "x"}
+SYMBOLS |= {"draft": "star", "qsgd": "triangle-down", "none": "cross", "float16": "x"}
 
 
 def frontier(figures: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from coterie.data.clients import Federation
 from coterie.learning.task import Task
 from coterie.numerics.prox import fused
 
-__all__ = ["GAMMAS", "ORDERS", "ROUNDS", "Update", "elements", "example", "updates"]
+__all__ = ["GAMMAS", "ORDERS", "ROUNDS", "Update", "elements", "example", "figure6", "updates"]
 
 GAMMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 ORDERS = ("as stored", "by the last mean")
@@ -85,6 +85,33 @@ def elements(chosen: Sequence[Update], gammas: Sequence[float] = GAMMAS) -> list
             }
             about = {"round": update.round, "order": order, "gamma": gamma, "elements": x.shape[1]}
             rows.append(about | {name: float(np.mean(values)) for name, values in columns.items()})
+    return rows
+
+
+def figure6(chosen: Sequence[Update], gamma: float = 0.3) -> list[dict[str, Any]]:
+    """Return the four panels of Fig. 6, one row per round and panel, as means over clients.
+
+    The gradient itself (gamma = 0), with the regulariser, and with k-means on top, k = 4 and 3: `distinct` values,
+    `bytes` of the message (of the gradient itself uncompressed), and the relative `error`.
+    """
+    rows = []
+    for update in chosen:
+        x = update.each[:MANY].astype(np.float32)
+        for name, price, centres in (
+            ("gamma = 0", 0.0, 0),
+            ("regulariser", gamma, 0),
+            ("k = 4", gamma, 4),
+            ("k = 3", gamma, 3),
+        ):
+            codec = Fused(gamma=price, centres=centres, settle=0.0)
+            sent = np.asarray(codec.reduce(jnp.asarray(x), jax.random.key(0))) if price else x
+            columns = {
+                "distinct": [len(np.unique(row)) for row in sent],
+                "bytes": [len(codec.encode(row)) if price else row.nbytes for row in sent],
+                "error": np.linalg.norm(sent - x, axis=1) / np.linalg.norm(x, axis=1),
+            }
+            about = {"round": update.round, "panel": name, "elements": x.shape[1]}
+            rows.append(about | {key: float(np.mean(values)) for key, values in columns.items()})
     return rows
 
 

@@ -65,7 +65,8 @@ def _codec_section(figures: Mapping[str, Any], plots: list[dict[str, Any]]) -> S
         h("h3", "After all rounds"),
         _end_table(figures),
         _note(
-            "fused-g-k-ef: price g of a jump, k centres, error feedback; qsgd-b: b bits; top-k-f: the share f is sent."
+            "fused-g-k-ef: price g of a jump, k centres, error feedback; constant: g does not decrease over rounds, "
+            "as in the draft; qsgd-b: b bits; top-k-f: the share f is sent."
         ),
         h("h3", "What the fused operator does to an update"),
         place(elements),

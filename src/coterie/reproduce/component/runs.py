@@ -17,7 +17,7 @@ from coterie.experiment.job import Job, load_federation, make_task
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
 from coterie.reproduce.component import layout
-from coterie.reproduce.component.elements import elements, example, updates
+from coterie.reproduce.component.elements import elements, example, figure6, updates
 from coterie.reproduce.component.frontier import (
     WITHIN,
     Curve,
@@ -64,6 +64,7 @@ def run_codecs(
     about: dict[str, Any] = {"data": dataset, "local": local, "model": experiment.model.name, "draws": seeds}
     about |= {"rounds": int(settings[0].rounds[-1]), "clients": len(federation), "about": federation.about}
     drawn: dict[str, Any] = {"elements": elements(gradients), "example": example(gradients[1])}
+    drawn["figure6"] = figure6(gradients)
     figures = about | {"parameters": gradients[0].each.shape[1], "header": HEADER} | judge_codecs(settings) | drawn
     named = {"data": dataset, "local": local}
     return Outcome(figures, {"codecs": rows(settings, named), "elements": [named | row for row in drawn["elements"]]})
