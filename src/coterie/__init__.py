@@ -7,19 +7,25 @@
     result.metrics            # a pandas DataFrame: one row per client and evaluation
     result.model("client-3")  # a personal model, callable on a batch
 
-Every name is imported when it is first used, so that `coterie list` answers at once.
+Every name is imported when it is first used, so that `coterie list` answers at once. Importing the package imports
+nothing else, so that the command line can answer a signal from its first moment on.
 """
 
-from typing import Any
 
-from coterie.lazy import exports
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
+    return __dir__() if name == "__all__" else _exports()[0](name)
 
-_imported, __dir__, __all__ = exports(__name__)
-__all__ += ["__version__"]
+
+def __dir__() -> list[str]:
+    return sorted(["__version__", *_exports()[2]])
 
 
-def __getattr__(name: str) -> Any:
-    return _version() if name == "__version__" else _imported(name)
+def _exports() -> tuple:
+    from coterie.lazy import exports
+
+    return exports(__name__)
 
 
 def _version() -> str:

@@ -4,6 +4,7 @@ A package's `__init__.pyi` lists its names as imports; type checkers and `export
 """
 
 import ast
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
@@ -21,10 +22,7 @@ def exports(package: str, rows: Iterable[Row] = ()) -> tuple[Callable[[str], Any
         package: its `__name__`; `from module import name` in its stub adds a name, `from . import name` a submodule.
         rows: rows of `names.py` whose classes belong to the package, too.
     """
-    homes = {row.target.partition(":")[2]: row.target.partition(":")[0] for row in rows}
-    for node in ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"").body:
-        if isinstance(node, ast.ImportFrom):
-            homes |= {alias.name: node.module or "" for alias in node.names}
+    homes = {row.target.partition(":")[2]: row.target.partition(":")[0] for row in rows} | _homes(package)
     names = sorted(homes)
 
     def get(name: str) -> Any:
@@ -35,3 +33,11 @@ def exports(package: str, rows: Iterable[Row] = ()) -> tuple[Callable[[str], Any
         return getattr(importlib.import_module(homes[name]), name)
 
     return get, lambda: names, names
+
+
+@functools.cache
+def _homes(package: str) -> dict[str, str]:
+    """Return the names in a package's stub and the modules that they are imported from."""
+    nodes = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"").body
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}

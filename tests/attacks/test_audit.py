@@ -4,34 +4,15 @@ import json
 import os
 import shutil
 
-import numpy as np
 import pytest
 
-from support.attacks import Attack, call, contents, refuse
-
-EXPERIMENT = """
-format = 1
-[data]
-name = "table"
-path = "rows.csv"
-target = "y"
-client = "site"
-[model]
-name = "linear"
-[run]
-rounds = 2
-[method]
-name = "local"
-"""
+from support.attacks import Attack, call, contents, refuse, small_experiment
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     place = tmp_path_factory.mktemp("trained")
-    random = np.random.default_rng(0)
-    lines = [f"s{i % 2},{x:.3f},{'yes' if x > 0 else 'no'}" for i, x in enumerate(random.normal(size=80))]
-    (place / "rows.csv").write_text("\n".join(["site,x,y", *lines]))
-    (place / "e.toml").write_text(EXPERIMENT)
+    small_experiment(place)
     before = os.getcwd()
     os.chdir(place)
     outcome = call("run", "e.toml", "--out", "x", "--device", "cpu")

@@ -4,33 +4,16 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from support.attacks import Attack, call, refuse
-
-EXPERIMENT = """
-format = 1
-[data]
-name = "npz"
-path = "two.npz"
-[model]
-name = "linear"
-[run]
-rounds = 2
-[method]
-name = "local"
-"""
+from support.attacks import Attack, call, refuse, small_experiment
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """A run without its end: `coterie resume run` has to continue it."""
     place = tmp_path_factory.mktemp("begun")
-    random = np.random.default_rng(0)
-    arrays = {"x": random.normal(size=(60, 3)), "y": np.arange(60) % 2, "client": np.arange(60) // 30}
-    np.savez(place / "two.npz", **arrays)
-    (place / "e.toml").write_text(EXPERIMENT.replace("two.npz", str(place / "two.npz")))
+    small_experiment(place)
     outcome = call("run", place / "e.toml", "--out", place / "run", "--device", "cpu")
     assert outcome.exit_code == 0, outcome.output
     (place / "run" / "summary.json").unlink()

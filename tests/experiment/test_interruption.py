@@ -4,13 +4,12 @@ import json
 import signal
 import threading
 
-import numpy as np
 import pytest
 
 from coterie.experiment.interruption import ENDING, Terminated, held_back, termination
 from coterie.experiment.machine import read_machine
 from coterie.experiment.screen import Screen
-from support.attacks import call
+from support.attacks import call, small_experiment
 
 
 @pytest.fixture(autouse=True)
@@ -102,30 +101,13 @@ def test_off_the_main_thread_nothing_is_set():
     assert seen == [signal.getsignal(number) for number in ENDING]
 
 
-EXPERIMENT = """
-format = 1
-[data]
-name = "npz"
-path = "two.npz"
-[model]
-name = "linear"
-[method]
-name = "local"
-[run]
-rounds = 4
-evaluate_every = 1
-"""
-
-
 @pytest.mark.parametrize(
     ("command", "folder"),
     [("run e.toml --out done", "done"), ("compare e.toml --methods local --no-tune --out done", "done/local/seed-0")],
 )
 def test_a_run_that_is_asked_to_end_saves_its_rounds_first(command, folder, tmp_path, monkeypatch, device):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "e.toml").write_text(EXPERIMENT)
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    np.savez(tmp_path / "two.npz", x=x, y=np.arange(60) % 2, client=np.arange(60) // 30)
+    small_experiment(tmp_path, rounds=4)
     update = Screen.update
 
     def ask(screen, label, seed, stage, number, rounds, metrics):

@@ -47,7 +47,7 @@ FIELDS = table({"n": whole(1, 9)}, {"list": each(text, 2), "words": mapping(word
     [
         (FIELDS, {"n": "a"}, "f: \"n\" must be a whole number, not 'a'"),
         (FIELDS, {"n": True}, 'f: "n" must be a whole number, not True'),
-        (FIELDS, {"n": 10**30}, 'f: "n" must be at most 9, not a very large one'),
+        (FIELDS, {"n": 10**30}, 'f: "n" must be at most 9, not 1000000000000000000000000000000'),
         (FIELDS, {"n": 1, "list": ["a", 2]}, 'f: "list.2" must be text, not 2'),
         (FIELDS, {"n": 1, "list": []}, 'f: "list" must have 2 entries, not 0'),
         (FIELDS, {"n": 1, "words": {"k": "z"}}, "f: \"words.k\" must be a, not 'z'"),
@@ -62,7 +62,7 @@ FIELDS = table({"n": whole(1, 9)}, {"list": each(text, 2), "words": mapping(word
         (record(Point), {"kind": "a"}, 'f: "x" is missing'),
         (record(Point), {"x": 1, "kind": "a", "tags": [1]}, 'f: "tags.1" must be text, not 1'),
         (text, "\x1b[2J" * 99, None),
-        (whole(), "\x1b[2J" * 99, "f must be a whole number, not '\\x1b[2J\\x1b[2J\\x1b[2J\\x1b[2J\\x1b[2J\\..."),
+        (whole(), "\x1b" * 99, "f must be a whole number, not '" + r"\x1b" * 19 + r"\x1..."),
     ],
 )
 def test_one_sentence_with_file_and_field(check, value, sentence):

@@ -10,11 +10,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from typer.testing import CliRunner
 
 from coterie.cli import app
 
-__all__ = ["Attack", "call", "contents", "refuse"]
+__all__ = ["Attack", "call", "contents", "refuse", "small_experiment"]
+
+EXPERIMENT = """
+format = 1
+[data]
+name = "table"
+path = '{}'
+target = "y"
+client = "site"
+[model]
+name = "linear"
+[method]
+name = "local"
+[run]
+"""
 
 
 class Attack(NamedTuple):
@@ -41,6 +56,15 @@ class Attack(NamedTuple):
 def call(*words: object) -> Any:
     """Run the command line in this process."""
     return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def small_experiment(folder: Path, rounds: int = 2) -> None:
+    """Write the experiment e.toml and its rows.csv: one number and two classes, at two sites that train alone."""
+    x = np.random.default_rng(0).normal(size=80)
+    rows = [f"s{i % 2},{value:.3f},{'yes' if value > 0 else 'no'}" for i, value in enumerate(x)]
+    (folder / "rows.csv").write_text("\n".join(["site,x,y", *rows]))
+    settings = f"rounds = {rounds}\nevaluate_every = 1\n"
+    (folder / "e.toml").write_text(EXPERIMENT.format(folder / "rows.csv") + settings)
 
 
 def contents(folder: Path) -> dict[str, str]:

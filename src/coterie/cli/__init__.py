@@ -1,63 +1,40 @@
-"""The command line. Nothing heavy is imported before a command needs it: `--help` and `list` answer at once.
+"""The command line.
 
 Wrong input is answered with one sentence on standard error and exit status 2; Ctrl-C with the command that continues
-the run and exit status 130.
+the run and exit status 130. Importing this package imports next to nothing, so that `main` can answer a signal that
+comes while everything else is being imported.
 """
 
-from typing import Annotated
+import sys
 
-import typer
-
-from coterie.cli import catalogue, comparing, graphs, papers, serving, starting, training
-from coterie.cli.guard import Guarded
+TYPE_CHECKING = False  # not from typing, which takes longer to import than all of this
+if TYPE_CHECKING:
+    from coterie.cli.commands import app
 
 __all__ = ["app", "main"]
 
 
-app = typer.Typer(
-    cls=Guarded,
-    name="coterie",
-    help="Personal models for every member of a group that cannot pool its data.",
-    epilog="Begin with `coterie compare`: it asks whether cooperation would help, on embedded data.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+def __getattr__(name: str) -> object:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from coterie.cli.commands import app
 
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from coterie import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version)
-    ] = False,
-) -> None:
-    pass
-
-
-app.command()(training.run)
-app.command()(comparing.compare)
-app.command()(starting.init)
-app.command()(starting.check)
-app.command()(training.resume)
-app.command()(training.report)
-app.command()(serving.predict)
-app.command()(serving.export)
-app.command("join-trained")(serving.join_trained)
-app.add_typer(papers.papers)
-app.command()(graphs.graph)
-app.command("list")(catalogue.list_names)
-app.command()(catalogue.show)
+    return app
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; Ctrl-C, SIGTERM and SIGHUP end it without a traceback from its first moment on."""
+    import signal
+
+    try:
+        from coterie.experiment.interruption import termination
+
+        with termination():
+            from coterie.cli.commands import app
+
+            app()
+    except KeyboardInterrupt as stop:
+        print("stopped; start it again", file=sys.stderr)
+        sys.exit(128 + getattr(stop, "number", signal.SIGINT))
+    finally:  # everything is on the disk: what comes while Python takes itself apart ends it at once
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,7 +1,6 @@
 """`coterie compare`: would cooperation help these clients, with whom, and at what price?"""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +24,7 @@ from coterie.cli.options import (
 )
 from coterie.cli.terminal import console_for
 from coterie.errors import CoterieError
+from coterie.storage.commands import command
 
 __all__ = ["Client", "Sources", "Target", "compare", "run_comparison", "tables_of"]
 
@@ -170,8 +170,7 @@ def _show(comparison: Any, folder: Path, report: str | None, console: Any) -> No
         console.print(note, markup=False)
     if report is not None:
         console.print(f"report: {report}", markup=False, soft_wrap=True)
-    named = shlex.quote(str(folder))
     if partners:
-        console.print(f"partners: coterie graph {named} --out who.csv", markup=False, soft_wrap=True)
+        console.print(f"partners: {command('graph', folder, '--out', 'who.csv')}", markup=False, soft_wrap=True)
     if comparison.clients.get("features"):
-        console.print(f"predict: coterie predict {named} NEW.csv", markup=False, soft_wrap=True)
+        console.print(f"predict: {command('predict', folder, 'NEW.csv')}", markup=False, soft_wrap=True)

@@ -4,9 +4,12 @@ An error in a file of the user's own is shown with its traceback, from the first
 is ours, and its traceback is for a bug report.
 """
 
+import contextlib
+import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -17,6 +20,7 @@ from coterie.errors import CoterieError, CoterieWarning
 
 __all__ = ["Guarded"]
 
+LONGEST = 2_000  # letters of a sentence, which may quote what a user or a file gave
 TOO_LITTLE_MEMORY = (
     "there is not enough memory for this: lower partition.clients, the sizes in [model] or method.batch_size, or set "
     "run.chunk"
@@ -26,23 +30,39 @@ TOO_LITTLE_MEMORY = (
 class Guarded(TyperGroup):
     """Prints the errors of a user as sentences."""
 
+    def make_context(self, *words: Any, **options: Any) -> Any:
+        """Read the words of the command."""
+        with _stops():  # reading them imports for a tenth of a second
+            return super().make_context(*words, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        with lasting_output():
+        with _stops(), lasting_output():
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("always", CoterieWarning)
                     warnings.showwarning = _show_warning  # type: ignore[assignment]
                     return super().invoke(ctx)
             except KeyboardInterrupt:
-                say("stopped; start it again", to_errors=True)
-                raise typer.Exit(130) from None
+                raise
             except BaseException as error:
                 sentence = _sentence(error)
                 if sentence is None:
                     raise
-                say(f"coterie: {' '.join(sentence.splitlines())}{_own_traceback(error)}", to_errors=True)
+                line = " ".join(sentence.splitlines())
+                line = line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+                say(f"coterie: {line}{_own_traceback(error)}", to_errors=True)
                 raise typer.Exit(2) from error
+
+
+@contextlib.contextmanager
+def _stops() -> Iterator[None]:
+    """Answer Ctrl-C, and a signal that asks the process to end."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        say("stopped; start it again", to_errors=True)
+        raise typer.Exit(128 + getattr(stop, "number", signal.SIGINT)) from None
 
 
 def _show_warning(message: Any, *_: Any) -> None:

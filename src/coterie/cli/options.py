@@ -87,7 +87,7 @@ def changed(tables: Mapping[str, Any], flags: Flags, changes: list[str] | None) 
                 if section == "methods":
                     if not dot:
                         raise CoterieError(
-                            f"--set {text!r}: write methods.NAME.KEY=VALUE, for example methods.ditto.tie=0.5"
+                            f"--set {shown(text)}: write methods.NAME.KEY=VALUE, for example methods.ditto.tie=0.5"
                         )
                     own.setdefault(label, {})[setting] = value
                 else:

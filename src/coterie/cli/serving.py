@@ -55,6 +55,10 @@ def predict(
         raise CoterieError("--client and --new-client exclude each other: a client either took part or did not")
     if (labelled is not None or group is not None) and not new_client:
         raise CoterieError("--rows and --group are for --new-client")
+    path = out or rows.with_suffix(".predictions.csv")
+    for read in (rows, labelled or rows):
+        if path.exists() and read.exists() and path.samefile(read):
+            raise CoterieError(f"--out {path} is the file with the rows, which would be lost; choose another name")
     trained = opened(run, method, trust_code=trust_code)
     frame = _read(rows, trained)
     if new_client:
@@ -63,7 +67,6 @@ def predict(
         table = trained.new_client(given, group=known).predict(frame, level)
     else:
         table = trained.predict(frame, level) if client is None else trained.model(client).predict(frame, level)
-    path = out or rows.with_suffix(".predictions.csv")
     _write(table, path)
     noted = int((table["note"] != "").sum())
     say(f"{len(table):,} rows predicted with {trained.config['method']['name']}: {path}")
@@ -126,7 +129,7 @@ def join_trained(
         "mixture": "a mixture of the clients' models",
         "fresh": "a fresh model: those of the federation do not help here",
     }
-    say(f"{name} starts from {starts[joined['start']]}; passes over its rows: {joined['passes']}")
+    say(f"{name:.80} starts from {starts[joined['start']]}; passes over its rows: {joined['passes']}")
     weights = ", ".join(f"{client} {weight:.0%}" for client, weight in list(joined["weights"].items())[:5])
     if weights:
         say(f"most like it: {weights}")

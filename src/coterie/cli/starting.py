@@ -1,6 +1,5 @@
 """`coterie init` and `coterie check`: an experiment for a table, and what it will take, before anything is trained."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ from coterie.cli.comparing import Client, Sources, Target, tables_of
 from coterie.cli.options import Json, Preallocate, Set, TrustCode, Where, changed, chosen_device, code_of
 from coterie.cli.terminal import console_for, say
 from coterie.errors import CoterieError
+from coterie.storage.commands import command
 
 __all__ = ["check", "init"]
 
@@ -35,8 +35,7 @@ def init(
         raise CoterieError(f"{out} exists already: choose another name with --out, or remove it")
     text = init_toml(sources[0] if len(sources) == 1 else tuple(sources), target, client)
     durable_write(out, text.encode())
-    file = shlex.quote(str(out))
-    say(f"written: {out}\nnext: coterie check {file}, then coterie compare {file}")
+    say(f"written: {out}\nnext: {command('check', out)}, then {command('compare', out)}")
 
 
 def check(

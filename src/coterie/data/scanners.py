@@ -46,6 +46,8 @@ class DigitScanners:
     def load(self) -> Samples:
         """Deal out the images and scan them."""
         digits, rng = Digits().load(), np.random.default_rng(self.seed)
+        if 2 * self.sites > len(digits):
+            raise CoterieError(f"sites must be at most {len(digits) // 2:,}: half of the {len(digits):,} images")
         size = 1 + self.unequal * rng.uniform(-1, 1, self.sites)
         edges = np.round(np.cumsum(size) / size.sum() * len(digits)).astype(np.int64)
         if np.diff(edges, prepend=0).min() < 2:

@@ -7,6 +7,7 @@ import numpy as np
 from coterie.data.samples import Samples
 from coterie.errors import CoterieError
 from coterie.spec import LARGEST_SEED, param, spec
+from coterie.storage.memory import refuse_beyond
 
 __all__ = ["HierarchicalLinear", "PlantedGroups", "Truth"]
 
@@ -53,9 +54,10 @@ class HierarchicalLinear:
 
     def load(self) -> Samples:
         """Draw the data."""
+        size = self.train_size + self.validation_size + self.test_size
+        _refuse_beyond_memory(self.clusters * self.clients_per_cluster, size, self.dimension)
         theta = self.truth().clients
         rng = np.random.default_rng([self.seed, 1])
-        size = self.train_size + self.validation_size + self.test_size
         x = rng.standard_normal((len(theta), size, self.dimension))
         y = np.einsum("knd,kd->kn", x, theta)
         if self.logistic:
@@ -108,9 +110,10 @@ class PlantedGroups:
 
     def load(self) -> Samples:
         """Draw the data."""
+        size = self.train_size + self.validation_size + self.test_size
+        _refuse_beyond_memory(self.clients, size, self.dims)
         rng = np.random.default_rng(self.seed)
         directions, _ = np.linalg.qr(rng.standard_normal((self.dims, self.classes)))
-        size = self.train_size + self.validation_size + self.test_size
         group = np.arange(self.clients) * self.groups // self.clients
         component = rng.integers(self.classes, size=(self.clients, size))
         x = self.separation * directions.T[component] + rng.standard_normal((self.clients, size, self.dims))
@@ -126,6 +129,12 @@ class PlantedGroups:
             planted=True,
             about=f"Gaussian classes in {self.groups} planted groups",
         )
+
+
+def _refuse_beyond_memory(clients: int, size: int, inputs: int) -> None:
+    """Refuse what would not fit: numbers in 64 bits and their sum, in 32 bits, and a sample's marks as text."""
+    what = f"{clients:,} clients with {size:,} samples of {inputs:,} inputs"
+    refuse_beyond(clients * size * (28 * inputs + 150), what, "lower the sizes in [data]")
 
 
 def _marks(clients: int, train: int, validation: int, test: int) -> np.ndarray:

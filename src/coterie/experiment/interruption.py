@@ -1,16 +1,23 @@
 """Signals that end a run: SIGTERM and SIGHUP end it as Ctrl-C does, and none of them loses the rounds just trained.
 
 Only the main thread of a program can set handlers of signals; elsewhere everything here does nothing.
+
+An exception must not be raised just anywhere: Python drops those inside callbacks of its garbage collector, and an
+extension module (jaxlib is one) may crash if its import is broken off. There the signal is sent again a little later.
 """
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 __all__ = ["Terminated", "held_back", "termination"]
 
+PAUSE = 0.01  # seconds
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -40,8 +47,12 @@ class _Waiting:
 
 @contextlib.contextmanager
 def termination() -> Iterator[None]:
-    """Raise `Terminated` inside when the process is asked to end; a signal that is ignored or handled stays so."""
-    with _handlers(lambda number, handler: _terminate if handler is signal.SIG_DFL else None):
+    """Raise `Terminated`, or KeyboardInterrupt, inside when the process is asked to end.
+
+    A signal that is ignored, or has a handler of somebody else, stays so.
+    """
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    with _handlers(lambda number, handler: _end if handler in usual else None), _nothing_dropped():
         yield
 
 
@@ -58,8 +69,34 @@ def held_back(wanted: bool = True) -> Iterator[Callable[[], bool]]:
         waiting.former[waiting.number](waiting.number, None)
 
 
-def _terminate(number: int, _: Any) -> None:
-    raise Terminated(number)
+def _end(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return _send_again(number)
+        frame = frame.f_back
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+def _send_again(number: int) -> None:
+    threading.Timer(PAUSE, os.kill, (os.getpid(), number)).start()
+
+
+@contextlib.contextmanager
+def _nothing_dropped() -> Iterator[None]:
+    """Send a signal again whose exception Python has dropped."""
+    usual = sys.unraisablehook
+
+    def dropped(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _send_again(getattr(what.exc_value, "number", signal.SIGINT))
+        else:
+            usual(what)
+
+    sys.unraisablehook = dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 @contextlib.contextmanager

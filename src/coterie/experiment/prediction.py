@@ -22,6 +22,7 @@ __all__ = ["Answers", "route", "run_model", "stand_in"]
 ROWS = 1024  # rows at a time, so that memory does not grow with the table
 LEVEL = 0.9  # of intervals, unless asked otherwise
 MISSING = "(missing)"  # the level of words that stands for no value
+UNUSABLE = "no prediction: the numbers are too large for the model"
 
 
 @dataclasses.dataclass
@@ -57,7 +58,7 @@ class Answers:
     @classmethod
     def read(cls, folder: Path, about: Mapping[str, Any], config: Mapping[str, Any]) -> "Answers":
         """Make it from the files of a run."""
-        preparation = read_preparation(folder)
+        preparation = read_preparation(folder, about)
         return cls(about, preparation, read_intervals(folder), _client_column(config, preparation))
 
     @property
@@ -129,22 +130,26 @@ class Answers:
         import pandas as pd
 
         columns: dict[str, Any] = {"client": list(clients)}
+        outputs = outputs.reshape(len(outputs), -1).astype(np.float64)
+        usable = np.isfinite(outputs).all(1)  # numbers far outside of what was trained on can be too large for a model
         if self.about["kind"] == "classification":
-            logits = outputs.astype(np.float64)
+            logits = np.where(usable[:, None], outputs, 0.0)
             odds = np.exp(logits - logits.max(1, keepdims=True))
             probability = odds / odds.sum(1, keepdims=True)
             names = np.array(self.class_names, dtype=object)
-            columns["prediction"] = names[probability.argmax(1)]
-            columns |= {f"probability {name}": probability[:, k] for k, name in enumerate(names)}
+            columns["prediction"] = np.where(usable, names[probability.argmax(1)], None)
+            shares = np.where(usable[:, None], probability, np.nan)
+            columns |= {f"probability {name}": shares[:, k] for k, name in enumerate(names)}
         elif self.about["kind"] == "regression":
-            columns |= self._regression(outputs.reshape(len(outputs), -1), clients, level)
+            columns |= self._regression(np.where(usable[:, None], outputs, np.nan), clients, level)
         else:
             raise CoterieError("predict is for classes and numbers; call the model for the logits of a text")
-        return pd.DataFrame(columns | {"note": list(notes)})
+        said = ["; ".join(filter(None, (note, "" if ok else UNUSABLE))) for note, ok in zip(notes, usable, strict=True)]
+        return pd.DataFrame(columns | {"note": said})
 
     def _regression(self, outputs: np.ndarray, clients: Sequence[str], level: float) -> dict[str, np.ndarray]:
         mean, std = self.about.get("target_mean", 0.0), self.about.get("target_std", 1.0)
-        values = outputs.astype(np.float64) * std + mean
+        values = outputs * std + mean
         half = np.full(values.shape, np.nan)
         if self.intervals is not None:
             widths = {name: half_width_of(self.intervals, name, level)[0] for name in set(clients)}

@@ -4,8 +4,10 @@ Each file has one schema here (arrays: `tables.py`), and everything that opens a
 folder may be of an earlier version, damaged, or made by somebody else.
 """
 
+import functools
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from coterie.data.clients import Kind
 from coterie.data.tables.preparation import Preparation
+from coterie.errors import shown
 from coterie.learning.score import SCORES
 from coterie.storage.owned import holds, read_file
 from coterie.storage.schema import (
@@ -210,18 +213,23 @@ def read_summary(folder: Path) -> dict[str, Any]:
 # -- what predictions need --------------------------------------------------------------------------------------------
 
 
-def read_preparation(folder: Path) -> Preparation | None:
-    """Read how rows of a table become inputs; None where the data were no table."""
+def read_preparation(folder: Path, about: Mapping[str, Any] | None = None) -> Preparation | None:
+    """Read how rows of a table become inputs; None where the data were no table.
+
+    With `about`, what is said about the clients, inputs and targets must be those that the models take.
+    """
     if not holds(folder, "preparation.json"):
         return None
-    return Preparation.from_dict(read_json(folder, "preparation.json", _preparation_schema))
+    fits = functools.partial(_preparation_schema, about=about)
+    return Preparation.from_dict(read_json(folder, "preparation.json", fits))
 
 
-def _preparation_schema(value: Any) -> Any:
+def _preparation_schema(value: Any, about: Mapping[str, Any] | None) -> Any:
     record(Preparation)(value)
     needed = {"statistics": plain, "sent": plain, "clients": each(_rows_of_client)}
     table(needed, {"standardise": word("federated", "local", "none")}, rest=plain)(value)
-    columns = Preparation.from_dict(value).columns
+    preparation = Preparation.from_dict(value)
+    columns, target = preparation.columns, preparation.target
     for column in columns:
         if column.kind == "date" and not column.parts:
             raise Mismatch("must not be empty", f"columns.{column.name}.parts")
@@ -232,7 +240,23 @@ def _preparation_schema(value: Any) -> Any:
                 raise Mismatch(f"must have {count} entries, not {len(values)}", f"statistics.{name}.{part}")
         if not np.all(np.asarray(statistics["scale"]) != 0):
             raise Mismatch("must not have a zero", f"statistics.{name}.scale")
+    if target.std == 0:
+        raise Mismatch("must not be 0", "target.std")
+    if about is not None:
+        _meets_models(preparation, about)
     return value
+
+
+def _meets_models(preparation: Preparation, about: Mapping[str, Any]) -> None:
+    """Refuse columns that make other inputs, and a target that is another, than the models were trained with."""
+    target, inputs, shape = preparation.target, len(preparation.features), about.get("sample_shape")
+    if shape is not None and shape != [inputs]:
+        raise Mismatch(f"must make samples of shape {shown(shape)}, as the models take, not of {[inputs]}", "columns")
+    if target.kind != about["kind"]:
+        raise Mismatch(f"must be {about['kind']}, as the models predict, not {target.kind}", "target.kind")
+    if target.kind == "classification" and len(target.class_names) != about["classes"]:
+        count = f"{about['classes']:,} entries, as the models know classes, not {len(target.class_names):,}"
+        raise Mismatch(f"must have {count}", "target.class_names")
 
 
 def _rows_of_client(value: Any) -> Any:

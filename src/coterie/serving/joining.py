@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.clients import Split
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 from coterie.experiment.intervals import interval_record
 from coterie.experiment.job import precision
 from coterie.experiment.personal_model import mean_model
@@ -81,11 +81,13 @@ def join_trained(
     """
     run = run if isinstance(run, TrainedRun) else open(run)
     if name in run.clients:
-        raise CoterieError(f"{run.path} has a client {name!r} already; choose another name")
+        raise CoterieError(f"{run.path} has a client {shown(name)} already; choose another name")
     known = run.answers.with_client(name, rows)
     x, y = labelled(known, rows, name)
     if len(x) < 2:
-        raise CoterieError(f"{len(x)} row of {name!r} is too few to train on; predict with the model of a new client")
+        raise CoterieError(
+            f"{len(x)} row of {shown(name)} is too few to train on; predict with the model of a new client"
+        )
     with precision(np.dtype(run.task.dtype).name):
         models = run.everyone()
         errors = errors_of(run.task, models, x, y)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.data.labels import text_of
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 from coterie.experiment.personal_model import PersonalModel, mean_model
 from coterie.experiment.prediction import Answers, run_model
 
@@ -154,7 +154,7 @@ def _cluster(run: "TrainedRun", group: int | str | None) -> Any:
         known = ", ".join(map(str, sorted(set(groups))))
         raise CoterieError(
             f"{run.config['method']['name']} gives a new client the model of its group: name the group ({known}) or a "
-            f"client in it, not {group!r}"
+            f"client in it, not {shown(group)}"
         )
     members = np.flatnonzero(np.asarray(groups) == group)
     return mean_model(jax.tree.map(lambda a: a[members], models))

@@ -17,6 +17,7 @@ import numpy as np
 __all__ = ["inputs", "load", "predict"]
 
 HERE = Path(__file__).parent
+LARGEST = float(np.finfo(np.float32).max)
 TYPES = {"F32": "<f4", "F64": "<f8"}
 EMPTY = {"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "#N/A", "<NA>", "NaT"}
 
@@ -78,7 +79,7 @@ def inputs(rows: list[dict[str, str]], folder: Any = HERE) -> np.ndarray:
     """Return the inputs `[n, features]` of rows of a table: column to text, as the csv module reads them."""
     prep = json.loads((Path(folder) / "preparation.json").read_text())
     client, empty = load(folder)[0]["about"]["names"][0], EMPTY | set(prep["na"])
-    numbers, flags, levels = [np.zeros((len(rows), 0))], [], []
+    numbers, levels, flagged = [np.zeros((len(rows), 0))], [], []
     for column in prep["columns"]:
         if column["kind"] not in ("number", "date", "words"):
             continue
@@ -95,12 +96,14 @@ def inputs(rows: list[dict[str, str]], folder: Any = HERE) -> np.ndarray:
             levels.append(table)
             continue
         read = _number if column["kind"] == "number" else _date
+        flagged += [sum(part.shape[1] for part in numbers)] * column["indicator"]
         numbers.append(np.array([read(cell, column) for cell in cells], float).reshape(len(rows), -1))
-        flags += [np.isnan(numbers[-1][:, :1])] * column["indicator"]
     values = np.concatenate(numbers, axis=1)
     own = prep["statistics"].get("") or prep["statistics"][client]
+    with np.errstate(over="ignore"):  # what is too large for 32 bits counts as missing
+        values[np.abs((values - own["mean"]) / own["scale"]) > LARGEST] = np.nan
     scaled = (np.where(np.isnan(values), own["fill"], values) - own["mean"]) / own["scale"]
-    return np.concatenate([scaled, *flags, *levels], axis=1).astype(np.float32)
+    return np.concatenate([scaled, np.isnan(values[:, flagged]), *levels], axis=1).astype(np.float32)
 
 
 def _number(cell: str, column: dict[str, Any]) -> list[float]:
@@ -130,5 +133,5 @@ if __name__ == "__main__":
     names = kept["class_names"] if kept["kind"] == "classification" else ["prediction"]
     print(",".join(["prediction", *(f"probability {name}" for name in names)] if len(names) > 1 else names))
     for answer in answers:
-        best = [names[int(answer.argmax())]] if len(names) > 1 else []
+        best = [names[int(answer.argmax())] if np.isfinite(answer).all() else ""] if len(names) > 1 else []
         print(",".join(map(str, [*best, *answer])))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 from coterie.experiment.folder import RunFolder, model_file
 from coterie.experiment.personal_model import PersonalModel, read_model
 from coterie.experiment.prediction import Answers, route
@@ -90,7 +90,7 @@ class TrainedRun:
         """Return a client's personal model: `.predict(rows)`, or a function of a batch of inputs."""
         if client not in self.clients:
             guess = nearest(str(client), self.clients) or "; one that took no part gets its model from .new_client()"
-            raise CoterieError(f"there is no client {client!r} in {self.path}{guess}")
+            raise CoterieError(f"there is no client {shown(client)} in {self.path}{guess}")
         variables = self.load(self.clients.index(client), self.task)
         return PersonalModel(self.task, variables, lambda: self.answers, client)
 
@@ -190,7 +190,7 @@ def _run_of_comparison(folder: Path, method: str | None, seed: int | None) -> Pa
     labels = list(tables["compare"]["methods"])
     if method is not None and method not in labels:
         guess = nearest(method, labels) or f"; it has {', '.join(labels)}"
-        raise CoterieError(f"{folder} has no method {method!r}{guess}")
+        raise CoterieError(f"{folder} has no method {shown(method)}{guess}")
     first = tables["run"]["seed"]
     if method is None:
         owned = OwnedFolder(folder, "comparison")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 from coterie.storage.owned import Unreadable, read_file
 
 __all__ = [
@@ -50,14 +50,11 @@ class Mismatch(Exception):  # noqa: N818 (it never reaches a user)
         return f'{file}: "{self.field[:80]}" {self.what}' if self.field else f"{file} {self.what}"
 
 
-def shown(value: Any) -> str:
-    """Write a value into a sentence: short, and without control characters."""
+def _named(value: Any) -> str:
+    """Return a value as a sentence names it; tables and lists, which can be long, by what they are."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
-    if isinstance(value, int) and abs(value) > LARGEST:
-        return "a very large one"
-    words = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return words if len(words) <= 40 else words[:37] + "..."
+    return shown(value)
 
 
 def whole(low: int = -LARGEST, high: int = LARGEST) -> Check:
@@ -65,10 +62,10 @@ def whole(low: int = -LARGEST, high: int = LARGEST) -> Check:
 
     def check(value: Any) -> int:
         if type(value) is not int:
-            raise Mismatch(f"must be a whole number, not {shown(value)}")
+            raise Mismatch(f"must be a whole number, not {_named(value)}")
         if not low <= value <= high:
             limit = f"at least {low}" if value < low else f"at most {high}"
-            raise Mismatch(f"must be {limit}, not {shown(value)}")
+            raise Mismatch(f"must be {limit}, not {_named(value)}")
         return value
 
     return check
@@ -81,9 +78,9 @@ def number(low: float = -math.inf, high: float = math.inf, finite: bool = True) 
         if type(value) is float and not finite:
             return value
         if type(value) not in (int, float) or (type(value) is int and abs(value) > LARGEST) or not math.isfinite(value):
-            raise Mismatch(f"must be a finite number, not {shown(value)}")
+            raise Mismatch(f"must be a finite number, not {_named(value)}")
         if not low <= value <= high:
-            raise Mismatch(f"must be between {low:g} and {high:g}, not {shown(value)}")
+            raise Mismatch(f"must be between {low:g} and {high:g}, not {_named(value)}")
         return value
 
     return check
@@ -92,16 +89,16 @@ def number(low: float = -math.inf, high: float = math.inf, finite: bool = True) 
 def text(value: Any) -> str:
     """Text that a file in UTF-8 can hold; JSON can also write halves of characters."""
     if type(value) is not str:
-        raise Mismatch(f"must be text, not {shown(value)}")
+        raise Mismatch(f"must be text, not {_named(value)}")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise Mismatch(f"must be text in UTF-8, not {shown(value)}")
+        raise Mismatch(f"must be text in UTF-8, not {_named(value)}")
     return value
 
 
 def truth(value: Any) -> bool:
     """True or false."""
     if type(value) is not bool:
-        raise Mismatch(f"must be true or false, not {shown(value)}")
+        raise Mismatch(f"must be true or false, not {_named(value)}")
     return value
 
 
@@ -110,7 +107,7 @@ def word(*known: Any) -> Check:
 
     def check(value: Any) -> Any:
         if not any(type(value) is type(one) and value == one for one in known):
-            raise Mismatch(f"must be {' or '.join(map(str, known[:8]))}, not {shown(value)}")
+            raise Mismatch(f"must be {' or '.join(map(str, known[:8]))}, not {_named(value)}")
         return value
 
     return check
@@ -126,7 +123,7 @@ def each(inner: Check, count: int | None = None, least: int = 0, distinct: bool 
 
     def check(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise Mismatch(f"must be a list, not {shown(value)}")
+            raise Mismatch(f"must be a list, not {_named(value)}")
         if count is not None and len(value) != count:
             raise Mismatch(f"must have {count:,} entries, not {len(value):,}")
         if len(value) < least:
@@ -168,7 +165,7 @@ def table(
 
     def check(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise Mismatch(f"must be a table, not {shown(value)}")
+            raise Mismatch(f"must be a table, not {_named(value)}")
         for name in required:
             if name not in value:
                 raise Mismatch("is missing", name)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data.labels import LARGEST
 from coterie.data.tables.columns import MISSING, Column
 from coterie.data.tables.target import Target
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 from coterie.spec import nearest
 
 __all__ = ["ALL", "Preparation", "Sent", "Statistics"]
@@ -96,21 +97,27 @@ class Preparation:
             The inputs `[n, features]`, and for each row what a person should know of it ("" if nothing).
         """
         self.check(frame)
-        used = [column for column in self.columns if column.used]
         notes: list[list[str]] = [[] for _ in range(len(frame))]
-        numbers, flags, levels = [np.zeros((len(frame), 0))], [], []
-        for column in used:
+        numbers, levels, flagged = [np.zeros((len(frame), 0))], [], []
+        places: list[str] = []  # the column of each number
+        for column in (column for column in self.columns if column.used):
             values = column.read(frame[column.name], frozenset(self.na))
             if values.words is not None:
                 levels.append(_levels(column, values.words, notes))
                 continue
             assert values.numbers is not None
-            absent = np.isnan(values.numbers[:, 0])
-            _note_absent(column, absent, values.stray, notes)
+            _note_absent(column, np.isnan(values.numbers[:, 0]), values.stray, notes)
             numbers.append(values.numbers)
-            flags += [absent[:, None]] * column.indicator
-        scaled = self._scaled(np.concatenate(numbers, axis=1), client, notes)
-        x = np.concatenate([scaled, *flags, *levels], axis=1)
+            flagged += [len(places)] * column.indicator
+            places += [column.name] * len(column.numbers)
+        table = np.concatenate(numbers, axis=1)
+        own = self._statistics(table, client, notes)
+        for row, place in np.argwhere(_too_large(table, own)):
+            cell = frame[places[place]].iloc[row]
+            notes[row].append(f"{shown(str(cell))} in {places[place]!r} is too large a number")
+            table[row, place] = np.nan
+        scaled = (np.where(np.isnan(table), own.fill, table) - np.asarray(own.mean)) / np.asarray(own.scale)
+        x = np.concatenate([scaled, np.isnan(table[:, flagged]), *levels], axis=1)
         return x.astype(self.dtype), ["; ".join(said) for said in notes]
 
     @property
@@ -132,27 +139,28 @@ class Preparation:
         """The names of the columns that become inputs."""
         return tuple(column.name for column in self.columns if column.used)
 
-    def _scaled(self, numbers: np.ndarray, client: str | None, notes: list[list[str]]) -> np.ndarray:
+    def _statistics(self, numbers: np.ndarray, client: str | None, notes: list[list[str]]) -> Statistics:
         own = self.statistics.get(ALL) or self.statistics.get(client or ALL)
         if own is None:
             own = _statistics_of(numbers)
             for note in notes:
                 note.append("numbers are standardised with the statistics of these rows")
-        filled = np.where(np.isnan(numbers), np.asarray(own.fill), numbers)
-        return (filled - np.asarray(own.mean)) / np.asarray(own.scale)
+        return own
 
     def targets(self, frame: Any) -> np.ndarray:
         """Return the targets of rows as training uses them: class numbers, or standardised numbers."""
         if self.target.name not in [str(name) for name in frame.columns]:
             raise CoterieError(f"the table lacks the target column {self.target.name!r}")
         values = self.target.read(frame[self.target.name], frozenset(self.na))
-        wrong = np.isnan(values) if self.target.kind == "regression" else values < 0
+        if self.target.kind == "regression":
+            values = (values - self.target.mean) / self.target.std
+        wrong = ~(np.abs(values) <= LARGEST) if self.target.kind == "regression" else values < 0
         if wrong.any():
             row = int(np.argmax(wrong))
             word = frame[self.target.name].iloc[row]
             known = f"; classes: {', '.join(self.target.class_names)}" if self.target.class_names else ""
             raise CoterieError(f"target column {self.target.name!r}, row {row + 1}: {word!r} cannot be used{known}")
-        return (values - self.target.mean) / self.target.std if self.target.kind == "regression" else values
+        return values
 
     def only(self, client: str) -> "Preparation":
         """Return what one client needs: without the statistics, sizes and bytes of others."""
@@ -221,8 +229,16 @@ def _note_absent(column: Column, absent: np.ndarray, stray: np.ndarray | None, n
             notes[row].append(f"no value in {column.name!r}")
 
 
+def _too_large(numbers: np.ndarray, own: Statistics) -> np.ndarray:
+    """Say which numbers are infinite, or become so once they are standardised and written in 32 bits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        standardised = (numbers - np.asarray(own.mean)) / np.asarray(own.scale)
+    return ~np.isnan(numbers) & ~(np.abs(standardised) <= LARGEST)
+
+
 def _statistics_of(numbers: np.ndarray) -> Statistics:
     """Return the statistics of some rows, as scikit-learn's SimpleImputer and StandardScaler fit them."""
+    numbers = np.where(np.abs(numbers) > LARGEST, np.nan, numbers)  # those count as missing
     fill = [float(np.median(column[~np.isnan(column)])) if not np.isnan(column).all() else 0.0 for column in numbers.T]
     filled = np.where(np.isnan(numbers), fill, numbers)
     scale = filled.std(0)
