@@ -1,5 +1,7 @@
 """Models from somebody else, and what it takes to use them: one sentence for what does not fit; no link is followed."""
 
+import csv
+import json
 import shutil
 
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 import safetensors.numpy
 
 import coterie as ct
+from coterie.serving import numpy_model
 from support.attacks import Attack, call, refuse
-from support.folder_cases import DEEP, entries, link, text
+from support.folder_cases import DEEP, entries, link, nothing, text
 from support.serving_cases import saved_run
 
 PREDICT = ("predict", "x", "new.csv")
@@ -50,6 +53,25 @@ def model(**arrays):
     return lambda folder: safetensors.numpy.save_file(arrays, str(folder / MODEL))
 
 
+def column(place, **changes):
+    """Change what the preparation says of a column."""
+    return preparation(lambda record: record["columns"][place].update(changes))
+
+
+def target(**changes):
+    """Change what the preparation says of the target."""
+    return preparation(lambda record: record["target"].update(changes))
+
+
+def preparation(change):
+    def prepare(folder):
+        record = json.loads((folder / PREPARATION).read_text())
+        change(record)
+        (folder / PREPARATION).write_text(json.dumps(record))
+
+    return prepare
+
+
 ATTACKS = [
     Attack("model garbage", text(MODEL, "garbage"), PREDICT, f"{MODEL} cannot be read as a saved model"),
     Attack("model absent", lambda f: (f / MODEL).unlink(), PREDICT, f"{MODEL} cannot be read as a saved model"),
@@ -65,6 +87,17 @@ ATTACKS = [
     Attack(
         "preparation: standardise", entries(PREPARATION, standardise="<b>"), PREDICT, '"standardise" must be federated'
     ),
+    Attack(
+        "preparation: another level", column(1, levels=["icu", "er", "new"]), PREDICT, '"columns" must make samples'
+    ),
+    Attack("preparation: no such column", column(1, kind="dropped"), PREDICT, f'{PREPARATION}: "columns" must make'),
+    Attack("preparation: classes", target(kind="classification"), PREDICT, '"target.kind" must be regression'),
+    Attack("preparation: a target without spread", target(std=0.0), PREDICT, '"target.std" must not be 0'),
+    Attack("clients.json: other inputs", entries("x/clients.json", sample_shape=[7]), PREDICT, "must make samples of"),
+    Attack("predict into its own rows", nothing, (*PREDICT, "--out", "./new.csv"), "which would be lost"),
+    Attack("a client of 100,000 letters", nothing, (*PREDICT, "--client", "x" * 100_000), "there is no client 'xxx"),
+    Attack("a group of 100,000 letters", nothing, (*PREDICT, "--group", "x" * 100_000), "are for --new-client"),
+    Attack("a method of 100,000 letters", nothing, (*PREDICT, "--method", "x" * 100_000), "leave them out"),
     Attack("intervals {}", text(INTERVALS, "{}"), PREDICT, f'{INTERVALS}: "levels" is missing'),
     Attack(
         "intervals: lengths", entries(INTERVALS, pooled=WIDTHS), PREDICT, '"pooled.half_widths" must have 5 entries'
@@ -88,3 +121,29 @@ def test_what_was_attacked_works_as_it_is(work):
     for command in (PREDICT, OWN):
         outcome = call(*command)
         assert outcome.exit_code == 0, outcome.output
+
+
+def test_numbers_that_are_too_large_count_as_missing_and_are_noted(work):
+    cells = ["1e400", "-1e400", "1e300", "1e40", "inf"]
+    (work / "cells.csv").write_text("site,age,ward\n" + "".join(f"a,{cell},icu\n" for cell in ["", "50", *cells]))
+    notes = ["no value in 'age'", "", *(f"'{cell}' in 'age' is too large a number" for cell in cells)]
+    for command in (("predict", "x", "cells.csv"), ("predict", "own", "cells.csv", "--client", "a")):
+        outcome = call(*command)
+        assert outcome.exit_code == 0, outcome.output
+        predicted = pd.read_csv("cells.predictions.csv", keep_default_na=False)
+        assert predicted["note"].tolist() == notes
+        missing, usual, *large = predicted["prediction"]
+        assert np.isfinite(missing)
+        assert set(large) == {missing} != {usual}
+    with open("cells.csv") as stream:
+        first, _, *large = numpy_model.inputs(list(csv.DictReader(stream)), work / "own").tolist()
+    assert all(row == first for row in large)
+
+
+def test_a_row_for_which_a_model_gives_no_number_is_noted(work):
+    model(weight=np.full((1, 3), 3e38, "f4"), bias=np.zeros(1, "f4"))(work)
+    (work / "new.csv").write_text("site,age,ward\na,1e6,icu\n")
+    assert call(*PREDICT).exit_code == 0
+    predicted = pd.read_csv("new.predictions.csv")
+    assert predicted["note"].tolist() == ["no prediction: the numbers are too large for the model"]
+    assert predicted[["prediction", "low", "high"]].isna().all(axis=None)

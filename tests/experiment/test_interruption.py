@@ -1,7 +1,10 @@
 """Signals: SIGTERM and SIGHUP end like Ctrl-C, and a short block of rounds is saved before."""
 
+import gc
 import json
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -99,6 +102,39 @@ def test_off_the_main_thread_nothing_is_set():
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(number) for number in ENDING]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_callback_of_the_garbage_collector_loses_no_signal(name):
+    def callback(phase, info):
+        if phase == "start":
+            gc.callbacks.remove(callback)
+            signal.raise_signal(getattr(signal, name))
+
+    def work():
+        with termination():
+            gc.collect()
+            threading.Event().wait(10)
+
+    gc.callbacks.append(callback)
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+@pytest.mark.parametrize(("moment", "name"), [("typer", "SIGINT"), ("rich", "SIGTERM"), ("jaxlib", "SIGINT")])
+def test_a_signal_while_modules_are_imported_ends_a_command_with_a_sentence(moment, name, tmp_path):
+    small_experiment(tmp_path)
+    number = getattr(signal, name)
+    command = [sys.executable, "-X", "importtime", "-m", "coterie", "run", "e.toml", "--out", "out"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if line.split("|")[-1].strip().startswith(moment):  # the first module of that name is there
+                process.send_signal(number)
+                break
+        said = [line for line in process.stderr if not line.startswith("import time:")]
+    assert said == ["stopped; start it again\n"]
+    assert process.returncode in (128 + number, -number)  # a shell shows both as the same
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def refuse(attack: Attack, folder: Path) -> None:
     assert outcome.exit_code == 2, (outcome.exit_code, outcome.output, outcome.exception)
     assert attack.sentence in outcome.stderr, outcome.stderr
     assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert len(outcome.stderr) < 3_000, "what was given is quoted in full"
     assert "Traceback" not in outcome.output
     if not attack.changes:
         after = contents(folder)

@@ -24,8 +24,6 @@ def __getattr__(name: str) -> object:
 
 def main() -> None:
     """Run the command line; Ctrl-C, SIGTERM and SIGHUP end it without a traceback from its first moment on."""
-    import signal
-
     try:
         from coterie.experiment.interruption import termination
 
@@ -35,6 +33,8 @@ def main() -> None:
             app()
     except KeyboardInterrupt as stop:
         print("stopped; start it again", file=sys.stderr)
-        sys.exit(128 + getattr(stop, "number", signal.SIGINT))
+        sys.exit(128 + getattr(stop, "number", 2))  # 2 is Ctrl-C
     finally:  # everything is on the disk: what comes while Python takes itself apart ends it at once
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -41,6 +41,7 @@ class Guarded(TyperGroup):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("always", CoterieWarning)
+                    warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of numbers too large to add up
                     warnings.showwarning = _show_warning  # type: ignore[assignment]
                     return super().invoke(ctx)
             except KeyboardInterrupt:

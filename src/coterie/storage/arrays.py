@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from coterie.errors import CoterieError
 from coterie.storage.owned import Unreadable, memory_limit, read_file
+from coterie.storage.schema import FARTHEST
 
 __all__ = ["Array", "npz_bytes", "read_npz", "read_tensors"]
 
@@ -172,6 +173,8 @@ def _check_values(array: np.ndarray, what: str, wanted: Array, lengths: Mapping[
         return
     if wanted.finite and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise CoterieError(f"{what} has a value that is not a finite number")
+    if array.dtype.kind == "f" and (far := np.abs(array) > FARTHEST).any() and np.isfinite(array[far]).any():
+        raise CoterieError(f"{what} has a number beyond {FARTHEST:g}")
     if wanted.least is not None and array.min() < wanted.least:
         raise CoterieError(f"{what} has {array.min()}, and must be at least {wanted.least:g}")
     if wanted.below is not None and not 0 <= array.min() <= array.max() < lengths[wanted.below]:

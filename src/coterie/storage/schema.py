@@ -24,13 +24,14 @@ from coterie.errors import CoterieError, shown
 from coterie.storage.owned import Unreadable, read_file
 
 __all__ = [
-    "Check", "Mismatch", "checked", "each", "increasing", "kept_lines", "mapping", "maybe", "number", "numbers",
-    "parse_json", "plain", "read_json", "read_lines", "read_toml_text", "record", "table", "text", "truth", "whole",
-    "word",
+    "FARTHEST", "Check", "Mismatch", "checked", "each", "increasing", "kept_lines", "mapping", "maybe", "number",
+    "numbers", "parse_json", "plain", "read_json", "read_lines", "read_toml_text", "record", "table", "text", "truth",
+    "whole", "word",
 ]  # fmt: skip
 
 Check = Callable[[Any], Any]
 LARGEST = 2**63 - 1
+FARTHEST = 1e140  # from zero: squares of such numbers, and their sums, are finite
 DEPTH = 8  # of values that have no schema of their own: a setting of a method, say
 
 
@@ -71,11 +72,11 @@ def whole(low: int = -LARGEST, high: int = LARGEST) -> Check:
     return check
 
 
-def number(low: float = -math.inf, high: float = math.inf, finite: bool = True) -> Check:
+def number(low: float = -FARTHEST, high: float = FARTHEST, finite: bool = True) -> Check:
     """A number in a range; with `finite` neither NaN nor infinite."""
 
     def check(value: Any) -> float:
-        if type(value) is float and not finite:
+        if type(value) is float and not finite and not math.isfinite(value):
             return value
         if type(value) not in (int, float) or (type(value) is int and abs(value) > LARGEST) or not math.isfinite(value):
             raise Mismatch(f"must be a finite number, not {_named(value)}")
@@ -152,6 +153,8 @@ def numbers(count: int) -> Check:
             finite = False
         if not finite:
             raise Mismatch("must be finite numbers")
+        if value and max(max(value), -min(value)) > FARTHEST:
+            raise Mismatch(f"must be numbers of at most {FARTHEST:g}")
         return value
 
     return check
