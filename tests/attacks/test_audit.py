@@ -36,11 +36,14 @@ def record(file, **changes):
     return prepare
 
 
-def long_score(folder):
-    path = folder / "x" / "metrics.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines[-1]["test_score"][0] = 10**400
-    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+def score(value):
+    def prepare(folder):
+        path = folder / "x" / "metrics.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines[-1]["test_score"][0] = value
+        path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+    return prepare
 
 
 def theirs(folder):
@@ -68,7 +71,10 @@ ATTACKS = [
         "export into it", theirs, ("export", "x", "--client", "s0", "--out", "none/../proj"), "choose another", True
     ),
     Attack("a pipe as experiment", pipe, ("run", "pipe.toml"), "is not a plain file"),
-    Attack("400 digits", long_score, ("report", "x"), '"test_score" must be finite numbers'),
+    Attack("400 digits", score(10**400), ("report", "x"), '"test_score" must be finite numbers'),
+    Attack("1e308", score(1e308), ("report", "x"), '"test_score" must be numbers of at most 1e+140'),
+    Attack("-1e308", score(-1e308), ("report", "x"), '"test_score" must be numbers of at most 1e+140'),
+    Attack("a mean of 1e308", record("summary.json", mean=1e308), ("report", "x"), '"mean" must be between -1e+140'),
     Attack("three names of two classes", record("clients.json", class_names=["a", "b", "c"]), PREDICT, "class_names"),
     Attack("float8", record("clients.json", dtype="float8"), PREDICT, '"dtype" must be'),
     Attack("inputs of no numbers", record("clients.json", sample_shape=[0]), PREDICT, '"sample_shape'),

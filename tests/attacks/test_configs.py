@@ -53,6 +53,8 @@ ATTACKS = [
     Attack("clients 10**12", toml(f"partition: clients={10**12}"), RUN, "partition.clients must be at most 10,000,000"),
     Attack("clients 10**30", toml(f"partition: clients={10**30}"), RUN, "partition.clients must be at most 10,000,000"),
     Attack("data clients 10**30", toml(f"data: clients={10**30}"), RUN, "data.clients must be at most 2,147,483,647"),
+    Attack("layers 2**31 - 1", toml(f'model: name="lstm"\nmodel: layers={2**31 - 1}'), RUN, "must be at most 100"),
+    Attack("crop 2**31 - 1", toml(f"augment: crop={2**31 - 1}"), RUN, "augment.crop must be at most 1,000"),
     Attack("hidden 10**12", toml(f"model: hidden=[{10**12}]"), RUN, "model.hidden must be at most 2,147,483,647"),
     Attack("hidden 2**31 - 1", toml(f"model: hidden=[{2**31 - 1}]"), RUN, "lower the sizes in [model]"),
     Attack("members 10**9", toml(f"model: members={10**9}"), RUN, "model.members must be at most 1,000"),

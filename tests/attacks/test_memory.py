@@ -27,6 +27,12 @@ def clients(partition, count):
     return lambda folder: (folder / "e.toml").write_text(DIGITS.format(partition, count))
 
 
+def drawn(data, **sizes):
+    settings = "".join(f"{name} = {size}\n" for name, size in sizes.items())
+    return lambda folder: (folder / "e.toml").write_text(f'[data]\nname = "{data}"\n{settings}')
+
+
+MOST = 2**31 - 1
 RUN = ("run", "e.toml", "--out", "out")
 TABLE = [
     Attack("a million million clients", clients("iid", 10**12), RUN, "partition.clients must be at most 10,000,000"),
@@ -34,6 +40,11 @@ TABLE = [
     Attack("unequal shares of nothing", clients("dirichlet", 10**7), RUN, "samples to divide; use fewer clients"),
     Attack("classes for ten million", clients("classes", 10**7), RUN, "samples to divide; use fewer clients"),
     Attack("quantities of nothing", clients("quantity", 10**7), RUN, "samples to divide; use fewer clients"),
+    Attack("planted clients", drawn("planted-groups", clients=MOST), RUN, "lower the sizes in [data]"),
+    Attack("samples of each", drawn("planted-groups", train_size=MOST), RUN, "lower the sizes in [data]"),
+    Attack("coefficients", drawn("hierarchical-linear", dimension=MOST), RUN, "lower the sizes in [data]"),
+    Attack("clusters", drawn("hierarchical-linear", clusters=MOST), RUN, "lower the sizes in [data]"),
+    Attack("sites", drawn("digit-scanners", sites=MOST), RUN, "data.sites must be at most 898"),
 ]
 
 

@@ -30,7 +30,7 @@ class DigitScanners:
     another one mislead. The makes are the groups with which the report compares what was found; no method gets them.
     """
 
-    sites: int = param(24, "number of sites; site i has scanner i modulo their number", at_least=2)
+    sites: int = param(24, "number of sites; site i has scanner i modulo their number", at_least=2, at_most=898)
     scanners: int = param(
         4, f"makes of scanners, in the order {', '.join(SCANNERS)}", at_least=1, at_most=len(SCANNERS)
     )
@@ -46,8 +46,6 @@ class DigitScanners:
     def load(self) -> Samples:
         """Deal out the images and scan them."""
         digits, rng = Digits().load(), np.random.default_rng(self.seed)
-        if 2 * self.sites > len(digits):
-            raise CoterieError(f"sites must be at most {len(digits) // 2:,}: half of the {len(digits):,} images")
         size = 1 + self.unequal * rng.uniform(-1, 1, self.sites)
         edges = np.round(np.cumsum(size) / size.sum() * len(digits)).astype(np.int64)
         if np.diff(edges, prepend=0).min() < 2:

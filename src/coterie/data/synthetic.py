@@ -133,7 +133,7 @@ class PlantedGroups:
 
 def _refuse_beyond_memory(clients: int, size: int, inputs: int) -> None:
     """Refuse what would not fit: numbers in 64 bits and their sum, in 32 bits, and a sample's marks as text."""
-    what = f"{clients:,} clients with {size:,} samples of {inputs:,} inputs"
+    what = f"drawing {clients:,} clients with {size:,} samples of {inputs:,} inputs"
     refuse_beyond(clients * size * (28 * inputs + 150), what, "lower the sizes in [data]")
 
 

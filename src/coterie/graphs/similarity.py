@@ -68,7 +68,7 @@ class Similarity:
         "auto", "mmd; log-euclidean or frobenius for features; cosine or l2 for models; auto: the first of these"
     )
     targets: bool = param(True, "data and features: compare labels or targets together with the inputs")
-    features: int = param(1024, "data: numbers in a summary (random Fourier features)", at_least=2)
+    features: int = param(1024, "data: numbers in a summary (random Fourier features)", at_least=2, at_most=1_000_000)
     bandwidth: float = param(0.0, "width of the kernel in the inputs; 0: half their typical distance", at_least=0)
     target_bandwidth: float = param(0.0, "the same for the targets of a regression", at_least=0)
     components: int = param(32, "features: random axes that more inputs than these are projected on", at_least=1)

@@ -18,7 +18,9 @@ __all__ = ["Augment", "take", "take_shifted"]
 class Augment:
     """Random changes of the training images, drawn anew for each sample and step."""
 
-    crop: int = param(0, "largest shift of an image in pixels, in each direction (the crop's padding)", at_least=0)
+    crop: int = param(
+        0, "largest shift of an image in pixels, in each direction (the crop's padding)", at_least=0, at_most=1000
+    )
     flip: bool = param(False, "mirror an image left to right with probability 1/2")
     fill: float = param(0.0, "value of pixels from outside the image, in the units of the stored data")
 

@@ -18,7 +18,7 @@ class Lstm:
 
     embedding: int = param(8, "size of a character's embedding", at_least=1)
     hidden: int = param(256, "units of each LSTM layer", at_least=1)
-    layers: int = param(2, "number of LSTM layers", at_least=1)
+    layers: int = param(2, "number of LSTM layers", at_least=1, at_most=100)
 
     def build(self, shape: tuple[int, ...], outputs: int, key: Array) -> "LstmNetwork":
         """Return a network for texts of this length; `outputs` is the number of characters."""
