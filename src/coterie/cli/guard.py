@@ -20,7 +20,7 @@ from coterie.errors import CoterieError, CoterieWarning
 
 __all__ = ["Guarded"]
 
-LONGEST = 2_000  # letters of a sentence, which may quote what a user or a file gave
+LONGEST = 1_000  # letters of each half of a sentence, which may quote what a user or a file gave
 TOO_LITTLE_MEMORY = (
     "there is not enough memory for this: lower partition.clients, the sizes in [model] or method.batch_size, or set "
     "run.chunk"
@@ -51,7 +51,7 @@ class Guarded(TyperGroup):
                 if sentence is None:
                     raise
                 line = " ".join(sentence.splitlines())
-                line = line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+                line = line if len(line) <= 2 * LONGEST else f"{line[:LONGEST]} ... {line[-LONGEST:]}"
                 say(f"coterie: {line}{_own_traceback(error)}", to_errors=True)
                 raise typer.Exit(2) from error
 
