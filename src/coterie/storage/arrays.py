@@ -173,7 +173,7 @@ def _check_values(array: np.ndarray, what: str, wanted: Array, lengths: Mapping[
         return
     if wanted.finite and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise CoterieError(f"{what} has a value that is not a finite number")
-    if array.dtype.kind == "f" and (far := np.abs(array) > FARTHEST).any() and np.isfinite(array[far]).any():
+    if array.dtype.kind == "f" and array.itemsize > 4 and np.any(np.isfinite(array) & (np.abs(array) > FARTHEST)):
         raise CoterieError(f"{what} has a number beyond {FARTHEST:g}")
     if wanted.least is not None and array.min() < wanted.least:
         raise CoterieError(f"{what} has {array.min()}, and must be at least {wanted.least:g}")
