@@ -16,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from coterie.errors import CoterieError, CoterieWarning
+from coterie.storage.memory import giving_back
 
 __all__ = ["fitting", "keep_programs", "repairing"]
 
@@ -39,7 +40,7 @@ def keep_programs() -> None:
 @contextlib.contextmanager
 def repairing() -> Iterator[None]:
     """Compile inside: a kept program that JAX cannot read is removed, and one sentence says so."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, giving_back():
         warnings.simplefilter("always")
         yield
     for warning in caught:

@@ -11,6 +11,7 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.learning.score import SCORES
 from coterie.peers.ledger import Ledger
+from coterie.peers.records import one_for_all
 from coterie.storage.arrays import Array, read_npz
 from coterie.storage.owned import memory_limit, read_file
 
@@ -54,6 +55,7 @@ def read_ledger(records: Iterable[Record], names: tuple[str, ...]) -> Ledger:
     ledger, left = Ledger(names, np.zeros((len(names), 0), np.int32)), memory_limit()
     for _, place, content in records:
         block = read_npz(content, place, TRAFFIC, ("rounds",), {"clients": len(names)}, left)
+        block = {name: one_for_all(array) for name, array in block.items()}
         left -= sum(array.nbytes for array in block.values())
         if not ledger.blocks:
             ledger.neighbours = block.pop("neighbours", ledger.neighbours)

@@ -75,7 +75,8 @@ class LocalPeers(Peers):
         count = jax.tree.leaves(stacked)[0].shape[0]
         missing = -count % mesh.size
         if missing:  # the last client is repeated so that every device has equally many
-            stacked = jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked)
+            # Whole, because it takes a dozen kernels to share out a concatenation, for each array.
+            stacked = self._whole(jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked))
         split = PartitionSpec("clients")
         done = jax.shard_map(here, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
         return jax.tree.map(lambda a: a[:count], done) if missing else done
