@@ -121,7 +121,7 @@ def test_a_callback_of_the_garbage_collector_loses_no_signal(name):
         work()
 
 
-@pytest.mark.parametrize(("moment", "name"), [("typer", "SIGINT"), ("rich", "SIGTERM"), ("jaxlib", "SIGINT")])
+@pytest.mark.parametrize(("moment", "name"), [("typer", "SIGINT"), ("numpy", "SIGTERM"), ("jaxlib", "SIGINT")])
 def test_a_signal_while_modules_are_imported_ends_a_command_with_a_sentence(moment, name, tmp_path):
     small_experiment(tmp_path)
     number = getattr(signal, name)
