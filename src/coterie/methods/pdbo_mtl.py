@@ -35,7 +35,17 @@ import jax.numpy as jnp
 import optax
 
 from coterie.bilevel.hypergradients import Settings, Statistics, estimate
-from coterie.consensus.pushsum import Mass, Seen, frequencies, nothing_seen, observe_push, ratio, start
+from coterie.consensus.pushsum import (
+    LEAST_WEIGHT,
+    Mass,
+    Seen,
+    enough,
+    frequencies,
+    nothing_seen,
+    observe_push,
+    ratio,
+    start,
+)
 from coterie.data.clients import Clients, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
@@ -73,6 +83,9 @@ class PDBOMTL(LocalSGD, Method):
     steps: int = param(1, "local steps before each push; 0: use epochs", at_least=0)
     predictors: int = param(3, "base predictors (K), unless model.members is set", at_least=1)
     pushes: int = param(100, "steps of gradient push per round (the inner problem)", at_least=1)
+    least_weight: float = param(
+        LEAST_WEIGHT, "push-sum weight below which a client waits before it sends; 0: never", at_least=0, at_most=1
+    )
     settle: int = param(
         0, "last pushes of a round, with lr / 10 in their first half and lr / 100 in their second", at_least=0
     )
@@ -198,7 +211,7 @@ class PDBOMTL(LocalSGD, Method):
             keys = peers.keys(jax.random.fold_in(train_key, t))
             trained = peers.each(train, shared, state.weights, optimiser, data, keys)
             moved = Mass(tree.plus(mass.value, tree.minus(trained.variables.params, shared)), mass.weight)
-            to = peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t)
+            to = enough(mass, peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t), self.least_weight)
             mass, seen = observe_push(peers, seen, moved, to)
             return mass, ratio(mass), trained.optimiser, seen, loss + trained.loss
 
