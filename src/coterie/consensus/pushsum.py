@@ -56,7 +56,7 @@ __all__ = [
 Tree = Any
 Order = Literal["before", "after", "authors"]
 Gradient = Callable[[Tree, Any], Tree]
-# Below it a client of gradient push does not send. The mean of all weights is one. With one half, rounding would decide:
+# Below it a client of gradient push does not send. The mean of all weights is one. At one half rounding would decide:
 # after a few steps many weights are such fractions.
 LEAST_WEIGHT = 0.45
 
