@@ -63,7 +63,7 @@ DATASETS = {
 }
 
 # Chosen on validation samples (docs/methods/bilevel.md).
-TUNED = {
+TUNED: dict[str, dict[str, Any]] = {
     "pdbo-mtl": {"estimator": "neumann", "depth": 10, "gossip": 3, "upper": "held-out"},
     "pdbo-mtl-local": {"estimator": "local", "upper": "held-out"},
 }
@@ -112,7 +112,7 @@ MODELS = {
     ),
     "lstm": (Difference("all positions of a window are scored, and windows of a role do not overlap (not stated)"),),
 }  # fmt: skip
-OWN = {
+OWN: dict[str, tuple[Difference, ...]] = {
     "emnist": (Difference("the arrangement by class, 62 classes (not stated)"),),
     "cifar10": (Difference("30 / 10 / 60 % of all 60,000 images (whether official test images count is not stated)"),),
     "cifar100": (Difference("Pachinko with concentrations 0.1 and 10 (not stated)"),),
@@ -156,7 +156,7 @@ def reproduction(
         common | {"run": printed, "methods": {name: _printed(name, size) for name in methods}},
         {label: figures[label] for label in methods if label in figures},
         f"pdbo-{dataset}",
-        (*_stand_in(dataset), *OWN.get(dataset, ()), *_clusters(size), *MODELS[size.model], *DIFFERENCES),
+        (*_smaller(size, count, length), *_about(dataset), *MODELS[size.model], *DIFFERENCES),
         common | {"run": tuned, "methods": {name: _tuned(name, size) for name in methods}},
         ("mean", "p10"),
         NAMES,
@@ -170,7 +170,7 @@ def _printed(label: str, size: Size) -> dict[str, Any]:
         pieces = size.steps // PIECE
         falls = {"rounds": pieces, "decay": 0.1, "decay_after": pieces - 2, "decay_every": 1}
         return falls | ({"steps": PIECE} if label == "local" else {"pushes": PIECE, "steps": 1, "order": "after"})
-    own = {"name": "pdbo-mtl", "inner": "restart", "pushes": size.steps, "settle": SETTLE}
+    own: dict[str, Any] = {"name": "pdbo-mtl", "inner": "restart", "pushes": size.steps, "settle": SETTLE}
     own |= {"outer_lr": OUTER_LR, "outer_decay": OUTER_DECAY}
     if label == "pdbo-mtl-local":
         return own | {"estimator": "local"}
@@ -184,21 +184,24 @@ def _tuned(label: str, size: Size) -> dict[str, Any]:
         return {"steps": pushes}
     if label == "sgp":
         return {"pushes": pushes, "steps": 1}
-    own = {"name": "pdbo-mtl", "inner": "warm", "pushes": pushes, "outer_lr": TUNED_OUTER_LR}
+    own: dict[str, Any] = {"name": "pdbo-mtl", "inner": "warm", "pushes": pushes, "outer_lr": TUNED_OUTER_LR}
     damping = {"damping": TUNED_DAMPING.get(size.model, 0.1)} if label == "pdbo-mtl" else {}
     return own | TUNED[label] | damping
 
 
-def _stand_in(dataset: str) -> tuple[Difference, ...]:
-    """Say what a data set stands for that is not in the paper."""
-    if dataset in CALLED:
-        return ()
-    smaller = ": 20 clients, an MLP, 300 inner steps" if dataset == "digits" else ""
-    return (Difference(f"the paper has no figures for {dataset}, which stands in for its EMNIST{smaller}"),)
+def _smaller(size: Size, clients: int, rounds: int) -> tuple[Difference, ...]:
+    """Say what was asked for instead of the usual size."""
+    asked = {"inner problems": (rounds, size.outer + 1), "clients": (clients, size.clients)}
+    return tuple(Difference(f"{n} {what} instead of {usual}") for what, (n, usual) in asked.items() if n != usual)
 
 
-def _clusters(size: Size) -> tuple[Difference, ...]:
-    return (DEVIATION,) if size.partition["name"] == "input-clusters" else ()
+def _about(dataset: str) -> tuple[Difference, ...]:
+    """Say what is ours in the data, and what they stand for if the paper does not have them."""
+    about = OWN.get(dataset, ())
+    if dataset not in CALLED:
+        smaller = ": 20 clients, an MLP, 300 inner steps" if dataset == "digits" else ""
+        about = (Difference(f"the paper has no figures for {dataset}, which stands in for its EMNIST{smaller}"),)
+    return (*about, DEVIATION) if DATASETS[dataset].partition["name"] == "input-clusters" else about
 
 
 def expected() -> list[dict[str, Any]]:
