@@ -32,6 +32,7 @@ def test_the_settings_are_those_of_table_2(dataset):
     rows, experiment = methods_of(laid_out.tables)
     steps, penalty, lr, batch, outer, outer_lr, outer_penalty, depth = TABLE_2[dataset]
     for label, (method, rounds) in rows.items():
+        assert getattr(method, "least_weight", 0) == 0  # gradient push as published
         assert (method.weight_decay, method.lr, method.batch_size) == (penalty, lr, batch)
         if label in ("sgp", "local"):
             each = method.pushes if label == "sgp" else method.steps

@@ -11,7 +11,7 @@ Orders:
   smaller eta.
 
 Changed: a client whose weight is below `least_weight` sends nothing until it has heard enough, because its model moves
-by eta / w (`pushsum.enough` says why this keeps the total and the minimum). On dense networks that never happens; with
+by eta / w (`pushsum.enough` says why this keeps the total and the minimum). On dense networks that is rare; with
 `least_weight = 0` it is the published algorithm, which blows up on sparse networks that lose messages.
 
 With several local steps the gradient step becomes the displacement of the local training. All are biased by O(eta) when
