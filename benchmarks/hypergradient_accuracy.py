@@ -4,7 +4,8 @@
     python benchmarks/hypergradient_accuracy.py --dataset fashion-mnist --more 300 --device gpu
     python benchmarks/hypergradient_accuracy.py --dataset digits --more 100 --device cpu
 
-After each third of a run of `coterie reproduce pdbo` (estimator local) the inner problem continues with fixed weights
+After each third of a run of PDBO-MTL (estimator local, outer cost on training samples, otherwise as in the tuned column
+of `coterie reproduce pdbo`) the inner problem continues with fixed weights
 for `--more` pushes, the last third of them with small steps. Then the mean slope of all clients' costs is nearly zero,
 so that the derivative in the weights alone is the whole hyper-gradient: the target. It is computed twice, with other
 minibatches and links, to estimate its noise. Reported are the relative error and the cosine to the target, over all
@@ -41,8 +42,9 @@ class Bench:
 
     def __init__(self, args: argparse.Namespace, device: Device):
         reproduction = pdbo.reproduction(args.dataset, methods=("pdbo-mtl-local",), seeds=1, clients=args.clients)
-        planned = ComparisonConfig.from_dict(reproduction.tables)
-        experiment = with_method(planned.experiment, choice_of(planned.methods[0]))
+        planned = ComparisonConfig.from_dict(reproduction.tuned)
+        label, settings = planned.methods[0]
+        experiment = with_method(planned.experiment, choice_of((label, settings | {"upper": "train"})))
         experiment = experiment.replace({"run": {"seed": args.seed}})
         data = load_federation(experiment)
         base = make_task(experiment, data)
@@ -62,7 +64,8 @@ class Bench:
     def _solve(self, state: Any, given: tuple, key: jax.Array) -> Any:
         """Continue the inner problem with the weights of the next round."""
         tables, clients = given
-        return self.longer._solve(self.task, state, LocalPeers(tables, self.engine.plan), clients, key)[0]
+        data = (clients.train, clients.train)
+        return self.longer._solve(self.task, state, LocalPeers(tables, self.engine.plan), data, key)[0]
 
     def _direct(self, state: Any, given: tuple) -> tuple[Any, jax.Array, jax.Array]:
         """Return d_lambda F_i, the length of the mean d_x F_i, and the mean of their lengths."""
@@ -142,9 +145,7 @@ def main() -> None:
     parser.add_argument("--dataset", choices=list(pdbo.DATASETS), default="digits")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--clients", type=int, default=None)
-    parser.add_argument(
-        "--rounds", type=int, default=pdbo.ROUNDS, help="of the run; errors are computed after each third"
-    )
+    parser.add_argument("--rounds", type=int, default=30, help="of the run; errors are computed after each third")
     parser.add_argument("--more", type=int, default=150, help="pushes to the target")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

@@ -94,9 +94,11 @@ METHODS = _rows("coterie.methods", [
      "neighbours' models weighted by how much they help on the client's validation samples", "Zhang et al. 2021"),
     ("cga", "cga:CGA", "a step in a direction that increases no neighbour's loss", "Esfandiari et al. 2021"),
     ("dada", "dada:Dada",
-     "personal models and a sparse graph of similar clients, learned in turns", "Zantedeschi et al. 2020"),
+     "personal models and a sparse graph of similar clients, in turns (Dada with SGD instead of boosting)",
+     "Zantedeschi et al. 2020"),
     ("meta-l2c", "meta_l2c:MetaL2C",
-     "mixing weights learned by gradient descent on the client's validation loss", "Li et al. 2022"),
+     "mixing weights learned by gradient descent on the client's validation loss (L2C, without the meta network)",
+     "Li et al. 2022"),
     ("pfedgraph", "pfedgraph:PFedGraph",
      "weights from the angle between models' displacements and the amount of data", "Ye et al. 2023"),
 ])  # fmt: skip

@@ -189,6 +189,44 @@ class Quadratics:
         return jnp.einsum("iab,ib->ia", self.H, x) - self.b
 
 
+def _lossy_ring(clients=8):
+    """Return a directed ring on which every other client is rarely reached, but reaches the next one in most steps."""
+    circle = Graph.from_networkx(networkx.cycle_graph(clients, create_using=networkx.DiGraph))
+    chance = np.where(np.arange(clients) % 2, 0.9, 0.2)[:, None]
+    return Graph(circle.neighbours, circle.present, probability=chance)
+
+
+@partial(jax.jit, static_argnums=1)
+def _on_the_lossy_ring(least, steps=4000):
+    """Return models, weights, and the least weight on the way, of gradient push with lr 0.1, falling at the end."""
+    problem, graph = Quadratics(8), _lossy_ring()
+    peers = pushsum.network(graph, jnp.float64)
+
+    def step(t, carry):
+        mass, low = carry
+        to = pushsum.enough(mass, peers.links(jax.random.fold_in(jax.random.key(0), t), t), least)
+        rate = 0.1 * jnp.where(t < steps / 2, 1.0, 0.01)
+        mass, _ = pushsum.gradient_step(peers, mass, lambda x: -rate * problem.gradient(x), to, "before")
+        return mass, jnp.minimum(low, mass.weight.min())
+
+    mass, low = peers.loop(steps, step, (pushsum.start(peers, jnp.zeros((8, 3))), jnp.inf))
+    return pushsum.ratio(mass), mass.weight, low
+
+
+def test_a_tiny_weight_blows_gradient_push_up_unless_its_owner_waits():
+    """As published the step lr / w explodes; waiting bounds w by least / 2 on a ring, and finds the same minimum."""
+    models, _, low = _on_the_lossy_ring(0.0)
+    assert low < 1e-6
+    assert not np.isfinite(models).all()
+    models, weight, low = _on_the_lossy_ring(pushsum.LEAST_WEIGHT)
+    assert low >= pushsum.LEAST_WEIGHT / 2
+    np.testing.assert_allclose(weight.sum(), 8, rtol=1e-12)
+    problem = Quadratics(8)
+    alone = np.stack([np.linalg.solve(H, b) for H, b in zip(problem.H, problem.b, strict=True)])
+    apart = np.abs(alone - problem.minimum).max()
+    assert np.abs(models - problem.minimum).max() < 0.05 * apart
+
+
 def _network(seed=4, clients=5):
     """Return a directed graph with certain links, its P, and the Perron vector of P."""
     random = np.random.default_rng(seed)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.data import load
 from coterie.data.clients import Federation
 from coterie.data.dirichlet import Dirichlet, Dominant, InputClusters, Pachinko
 from coterie.data.samples import Samples
@@ -172,17 +173,21 @@ class TestPachinko:
 
 
 class TestDominant:
-    def test_hand_computed(self):
-        """Three labels with 10 samples, share 0.8: clients of 10 samples with 8 of their label and 1 of each other."""
-        counts = totals(Dominant(share=0.8)(pool(per_class=10, classes=3), 3, seed=0))
-        assert counts.tolist() == [[8, 1, 1], [1, 8, 1], [1, 1, 8]]
+    def test_the_rest_is_drawn_from_all_samples(self):
+        """Share 0.6: of a client's samples 60 % have its label, and of the other 40 % a third again, in expectation."""
+        partition = Dominant(share=0.6, samples=50, validation=0)
+        counts = sum(totals(partition(pool(400, 3, test_per_class=3), 3, seed), ("train",)) for seed in range(60))
+        others = counts[~np.eye(3, dtype=bool)] / (60 * 50)
+        spread = np.sqrt(0.4 * (2 / 3) * (1 / 3) / (60 * 50))
+        np.testing.assert_allclose(others, 0.4 / 3, atol=4.5 * spread)
 
     def test_paper_setting(self):
         """Lu et al. 2022 on MNIST: 10 learners, 128 samples, 95 % of them with the learner's own label."""
         partition = Dominant(samples=128, validation=0)
         counts = totals(partition(pool(per_class=1000, test_per_class=100), 10, seed=0), ("train",))
         assert counts.sum(1).tolist() == [128] * 10
-        assert set(np.diag(counts).tolist()) <= {121, 122}  # 0.95 * 128 = 121.6
+        assert np.diag(counts).min() >= 121  # 0.95 * 128 = 121.6, and perhaps one of the other six
+        assert np.diag(counts).max() <= 124
 
     def test_labels_repeat_after_the_last(self):
         counts = totals(Dominant(share=1)(pool(classes=3), 7, seed=0))
@@ -194,6 +199,24 @@ class TestDominant:
         counts = totals(Dominant()(pool(per_class=1000), 10, seed=0))
         assert np.all(counts.sum(0) <= 1000)
         assert counts.sum(1).min() == counts.sum(1).max() > 985
+
+
+class TestPooled:
+    def test_test_sets_come_from_both_pools(self):
+        """30 / 10 / 60 % of all 600 samples, 100 of which were the official test pool."""
+        federation = load(
+            pool(50, test_per_class=10), Dirichlet(test_from="pooled", validation=0.1, test=0.6), clients=5
+        )
+        sizes = [sum(getattr(federation, part).count) for part in ("train", "validation", "test")]
+        assert sum(sizes) == 600
+        np.testing.assert_allclose(sizes, [180, 60, 360], atol=5)  # rounded for each client
+        numbers = np.array(ids(federation))
+        assert len(set(numbers.tolist())) == 600
+        assert np.sum(numbers < 0) == 100
+
+    def test_needs_a_test_pool(self):
+        with pytest.raises(CoterieError, match="test_from is pooled but these data have no test pool"):
+            load(pool(), Dirichlet(test_from="pooled"), clients=5)
 
 
 class TestDealing:

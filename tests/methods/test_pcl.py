@@ -133,7 +133,7 @@ def test_reproduce_lays_out_figure_1():
     planned = ComparisonConfig.from_dict(tables)
     assert [label for label, _ in planned.methods] == list(spdb.METHODS)
     assert planned.experiment.graph.common.weights == "laplacian"
-    assert "500 iterations" in plan.note
+    assert any("500 iterations" in text for text, *_ in plan.differences)
     for wrong in ({"dataset": "cifar10"}, {"setting": "many"}, {"test": "none"}):
         with pytest.raises(CoterieError, match=f"{next(iter(wrong))} must be one of"):
             spdb.reproduction(**wrong)
@@ -153,7 +153,9 @@ def test_reproduce_runs_on_sequences_of_the_users_own(tmp_path):
     tables = spdb.reproduction(speech=tmp_path / "speech.npz").tables
     federation = load_federation(ComparisonConfig.from_dict(tables).experiment)
     assert federation.sample_shape == (7, 3)
-    saved = [load_file(file) for file in sorted((tmp_path / "out" / "spdb" / "seed-0" / "models").glob("0*"))]
+    saved = [
+        load_file(file) for file in sorted((tmp_path / "out" / "printed" / "spdb" / "seed-0" / "models").glob("0*"))
+    ]
     assert len(saved) == 5
     assert saved[0]["input.weight"].shape == (3, 3)
     assert not np.array_equal(saved[0]["input.weight"], saved[1]["input.weight"])

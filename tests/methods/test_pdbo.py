@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import coterie
+from coterie.data.clients import Split
 from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine, Training
@@ -47,12 +48,20 @@ def gradient_of_adam(state):
     return np.asarray(moment, np.float64) / 0.1
 
 
-def test_the_step_follows_the_dense_hypergradient(engine):
+def held_out(method, data, client, in_order=False):
+    """Return one client's samples of the inner problem and of the outer cost, without padding."""
+    key = jax.random.fold_in(jax.random.key(0), client)
+    parts = method._divide(in_order, jax.tree.map(jnp.asarray, data.client(client)), key)
+    return [(part.x[: int(part.count)], part.y[: int(part.count)]) for part in parts]
+
+
+@pytest.mark.parametrize("upper", ["held-out", pytest.param("train", marks=pytest.mark.soak)])
+def test_the_step_follows_the_dense_hypergradient(engine, upper):
     """On certain links and full batches the Neumann estimate tends to d_lambda F_i - C_i (sum H)^-1 sum d_x F.
 
     After a few pushes only: at the minimum the two predictors are equal, and no weight matters.
     """
-    settings = PLAIN | {"weight_decay": 0.5}  # a mixture is not convex without it
+    settings = PLAIN | {"weight_decay": 0.5, "upper": upper, "held_out": 0.4}  # not convex without the penalty
     method = PDBOMTL(**settings, pushes=2, estimator="neumann", depth=150, damping=0.4, gossip=2, outer_lr=0.01)
     training, (state,), _ = train(engine, method, 1)
     task, clients = training.task, jax.device_get(engine.clients).train
@@ -60,18 +69,19 @@ def test_the_step_follows_the_dense_hypergradient(engine):
     one = jax.tree.map(lambda a: a[0], params)
     point, unravel = ravel_pytree(task.shared(one))
 
-    def loss(i, x, mixture):
+    def loss(rows, x, mixture):
         personal = dataclasses.replace(task.own(one), mixture=mixture)
-        whole = task.join(unravel(x), personal)
-        count = int(clients.count[i])
-        output, _ = task.apply(Variables(whole), jnp.asarray(clients.x[i, :count]))
-        return task.losses(output, jnp.asarray(clients.y[i, :count])).mean()
+        output, _ = task.apply(Variables(task.join(unravel(x), personal)), jnp.asarray(rows[0]))
+        return task.losses(output, jnp.asarray(rows[1])).mean()
+
+    whole = [[clients.rows(i)] * 2 for i in range(CLIENTS)]
+    rows = [held_out(method, clients, i) for i in range(CLIENTS)] if upper == "held-out" else whole
 
     def inner(i, x, mixture):
-        return loss(i, x, mixture) + 0.25 * jnp.sum(x * x)
+        return loss(rows[i][0], x, mixture) + 0.25 * jnp.sum(x * x)
 
     def outer(i, x, mixture):
-        return loss(i, x, mixture) + 0.005 * jnp.sum(mixture * mixture)
+        return loss(rows[i][1], x, mixture) + 0.005 * jnp.sum(mixture * mixture)
 
     lam = jnp.zeros(2)
 
@@ -90,6 +100,23 @@ def test_the_step_follows_the_dense_hypergradient(engine):
         np.testing.assert_allclose(gradient[i], expected, atol=1e-3 * np.abs(gradient).max())
         assert np.abs(cross.T @ q).max() > 0.05 * np.abs(gradient).max()  # the indirect part is not negligible here
     assert np.abs(gradient).max() > 1e-3
+
+
+def test_held_out_samples_are_a_share_of_the_training_samples_and_never_learned_from():
+    """Five samples, 0.4 of them held out: two, the others remain; of a text the last two; never all, never none."""
+    rows = Split(np.arange(8.0)[None, :, None], np.arange(8)[None], np.array([5]))
+    for in_order in (False, True):
+        (kept, _), (out, labels) = held_out(PDBOMTL(held_out=0.4), rows, 0, in_order)
+        assert sorted([*kept[:, 0].tolist(), *out[:, 0].tolist()]) == [0, 1, 2, 3, 4]
+        assert labels.tolist() == out[:, 0].tolist()
+        assert len(out) == 2
+    assert out[:, 0].tolist() == [3, 4]
+    for share, size in ((0.01, 1), (0.99, 4)):
+        assert len(held_out(PDBOMTL(held_out=share), rows, 0)[1][0]) == size
+    federation = small_federation(3)
+    few = dataclasses.replace(federation, train=federation.train._replace(count=np.array([4, 1, 4])))
+    with pytest.raises(CoterieError, match="has one training sample"):
+        PDBOMTL(upper="held-out").check(None, few)
 
 
 @pytest.mark.soak

@@ -25,24 +25,30 @@ def _plain(**settings):
 @pytest.mark.parametrize(
     "order", ["before", *(pytest.param(name, marks=pytest.mark.soak) for name in ("after", "authors"))]
 )
+@pytest.mark.parametrize("least", [0.6, pytest.param(0.0, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("x64")
-def test_three_rounds_in_numpy(order, device):
+def test_three_rounds_in_numpy(order, least, device):
+    """With a least weight, columns of P are those of the identity for clients below it: they keep everything."""
     federation = regression(SIZES)
-    P, lr = expected_weights(DIRECTED).matrix(), 0.2
+    all_send, lr, waits = expected_weights(DIRECTED).matrix(), 0.2, 0
     z, w = np.zeros((4, 3)), np.ones(4)
 
     def gradients(x):
         return np.stack([slope(x[i], *own(federation, i)) for i in range(4)])
 
     if order == "after":  # its first half comes before the first round
-        z, w = P @ z, P @ w
+        z, w = all_send @ z, all_send @ w
     for _ in range(3):
+        P = np.where(w < least, np.eye(4), all_send)
+        waits += np.sum(w < least)
         step = -lr * gradients(z / w[:, None])
         z = P @ z + step if order == "authors" else P @ (z + step)
         w = P @ w
-    state, models = run(training(federation, _plain(order=order), device, DIRECTED), 3)
+    method = _plain(order=order, least_weight=least)
+    state, models = run(training(federation, method, device, DIRECTED), 3)
     np.testing.assert_allclose(models, z / w[:, None], atol=1e-12)
     np.testing.assert_allclose(state.mass.weight, w, atol=1e-13)
+    assert (waits > 0) == (least > 0)
     assert abs(w - 1).max() > 0.1  # the weights matter here
 
 
@@ -58,7 +64,7 @@ def test_several_pushes_make_one_round_and_a_schedule_goes_on(device):
         x = z / w[:, None]
         z = P[t % 5] @ (z - 0.2 * np.stack([slope(x[i], *own(federation, i)) for i in range(4)]))
         w = P[t % 5] @ w
-    _, models = run(training(federation, _plain(pushes=4), device, changing), 2)
+    _, models = run(training(federation, _plain(pushes=4, least_weight=0.0), device, changing), 2)
     np.testing.assert_allclose(models, z / w[:, None], atol=1e-12)
 
 

@@ -9,7 +9,7 @@ from coterie.cli import app
 from coterie.comparison.config import ComparisonConfig, choice_of, with_method
 from coterie.errors import CoterieError
 from coterie.experiment.result import Result
-from coterie.reproduce import differences_of, pdbo, scool
+from coterie.reproduce import differences_of, scool
 
 COMMAND = [
     "reproduce",
@@ -202,50 +202,6 @@ def test_bad_input(options, words):
     outcome = CliRunner().invoke(app, options)
     assert outcome.exit_code == 2
     assert words in outcome.stderr
-
-
-def test_pdbo_gives_every_method_the_same_predictors_and_minibatches():
-    laid_out = pdbo.reproduction("fashion-mnist")
-    planned = ComparisonConfig.from_dict(laid_out.tables)
-    assert planned.experiment.model.common.members == 3
-    methods = {
-        label: with_method(planned.experiment, choice_of((label, own))).method.spec for label, own in planned.methods
-    }
-    assert set(methods) == set(pdbo.METHODS)
-    steps = {label: spec.steps * getattr(spec, "pushes", 1) for label, spec in methods.items()}
-    assert set(steps.values()) == {20}  # 30 rounds of 20: the paper's 600 inner steps
-    assert {spec.batch_size for spec in methods.values()} == {32}
-    assert {methods[label].estimator for label in pdbo.LABELS} == {"neumann", "hgp", "local"}
-    assert all(methods[label].inner == "warm" for label in pdbo.LABELS)
-
-
-@pytest.mark.parametrize("dataset", pdbo.DATASETS)
-def test_pdbo_dampens_less_than_it_learns(dataset):
-    planned = ComparisonConfig.from_dict(pdbo.reproduction(dataset).tables)
-    methods = [with_method(planned.experiment, choice_of(method)).method.spec for method in planned.methods]
-    estimators = [spec for spec in methods if getattr(spec, "estimator", "local") != "local"]
-    assert len(estimators) == 2
-    for spec in estimators:
-        assert spec.damping == pdbo.DATASETS[dataset].damping
-        assert spec.damping < spec.lr / 2  # with the whole learning rate the series grew wherever it was measured
-
-
-def test_pdbo_restarts_as_the_paper_does():
-    laid_out = pdbo.reproduction("emnist", restart=True)
-    own = laid_out.tables["methods"]["pdbo-mtl"]
-    assert (own["inner"], own["pushes"], own["settle"]) == ("restart", 600, 100)
-    assert laid_out.tables["run"]["rounds"] == 6  # five outer updates and the last evaluation
-    assert laid_out.tables["method"] == {"lr": 0.5, "batch_size": 128, "weight_decay": 0.001}
-
-
-@pytest.mark.soak
-def test_pdbo_runs(tmp_path):
-    command = ["reproduce", "pdbo", "--seeds", "1", "--rounds", "2", "--clients", "4", "--out", str(tmp_path / "pdbo")]
-    outcome = CliRunner().invoke(app, [*command, "--methods", "sgp,pdbo-mtl"])
-    assert outcome.exit_code == 0, outcome.output
-    assert "PDBO-MTL on digits" in outcome.output
-    first = Result.read(tmp_path / "pdbo" / "printed" / "pdbo-mtl" / "seed-0")
-    assert "mixture" in dict(first.model(0).variables.params.__dict__)
 
 
 def test_a_setting_is_refused_in_python_too():

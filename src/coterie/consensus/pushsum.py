@@ -6,7 +6,9 @@ z <- P z with columns of P that sum to one (Terashita and Hara 2023): the total 
 unequal shares of it. The weight, a number that starts at one and is pushed in the same way, measures the share, and
 z / w is the average.
 
-Parts that are not acknowledged stay with their sender, so that lost messages preserve the total, too. This gives
+Parts that are not acknowledged stay with their sender, so that lost messages preserve the total, too. A client that
+sends more often than it hears loses its weight by and by; in gradient push, whose step in the model is lr / w, such a
+client waits before it sends again (`enough`). This gives
 - `average`: the mean of all clients' values (Kempe, Dobra and Gehrke 2003);
 - `gradient_push`: stochastic gradient push, with a bias of the order of the learning rate where clients differ;
 - `push_diging`: gradient tracking (Nedic, Olshevsky and Shi 2017), without that bias.
@@ -29,12 +31,14 @@ from coterie.peers.tables import make_tables
 from coterie.peers.unmetered import Unmetered
 
 __all__ = [
+    "LEAST_WEIGHT",
     "Frequencies",
     "Mass",
     "Order",
     "Seen",
     "Tracking",
     "average",
+    "enough",
     "frequencies",
     "gradient_push",
     "gradient_step",
@@ -52,6 +56,9 @@ __all__ = [
 Tree = Any
 Order = Literal["before", "after", "authors"]
 Gradient = Callable[[Tree, Any], Tree]
+# Below it a client of gradient push does not send. The mean of all weights is one. At one half rounding would decide:
+# after a few steps many weights are such fractions.
+LEAST_WEIGHT = 0.45
 
 
 class Mass(NamedTuple):
@@ -163,6 +170,22 @@ def frequencies(seen: Seen) -> Frequencies:
 # -- stochastic gradient push ---------------------------------------------------------------------------------------
 
 
+def enough(mass: Mass, to: jax.Array, least: Any = LEAST_WEIGHT) -> jax.Array:
+    """Return the listeners `to` without those of clients whose weight is below `least`: these send nothing now.
+
+    The model of gradient push moves by lr / w times the gradient, so that a tiny weight blows it up. A client that
+    reaches others in every step and is rarely reached halves its weight again and again, to 1e-6 and less on a sparse
+    network that loses messages. If it waits until it has heard enough, no weight falls below
+    least / (1 + its listeners), because a client that sends keeps one of at most so many parts. A client that waits
+    keeps all of its mass, so that columns of P still sum to one and the total is preserved; and everyone's gradient
+    still enters the total once per step and with the same factor, so that the minimum of the *sum* is approached as
+    before. A step cut short at small weights would preserve neither: it would give those clients less say.
+
+    Somebody can always send if least is at most one, the mean of all weights.
+    """
+    return to & (mass.weight >= least)[:, None]
+
+
 def gradient_step(
     peers: Peers, mass: Mass, move: Callable[[Tree], Tree], to: jax.Array, order: Order
 ) -> tuple[Mass, Tree]:
@@ -199,6 +222,7 @@ def gradient_push(
     key: jax.Array,
     steps: int,
     order: Order = "before",
+    least_weight: float = LEAST_WEIGHT,
 ) -> Tree:
     """Minimise the sum of all clients' losses by stochastic gradient push.
 
@@ -210,6 +234,7 @@ def gradient_push(
         key: of the random links.
         steps: number of steps, each with one message per live link.
         order: see `gradient_step`.
+        least_weight: a client below it waits before it sends (`enough`); 0: as published.
 
     Returns:
         Each client's model: near the minimum of the sum, with an error of the order of lr.
@@ -218,7 +243,7 @@ def gradient_push(
     def step(t: Any, carry: tuple[Mass, Tree]) -> tuple[Mass, Tree]:
         rate = lr(t) if callable(lr) else lr
         move = lambda models: peers.seal(tree.scale(-rate, gradient(models, t)))  # noqa: E731
-        return gradient_step(peers, carry[0], move, _links(peers, key, t), order)
+        return gradient_step(peers, carry[0], move, enough(carry[0], _links(peers, key, t), least_weight), order)
 
     return peers.loop(steps, step, (start(peers, x), x))[1]
 

@@ -18,6 +18,7 @@ from coterie.spec import param, spec
 __all__ = ["Dirichlet", "Dominant", "InputClusters", "Pachinko"]
 
 DRAWS = 1000  # attempts at a Dirichlet draw that leaves no client nearly empty
+LEAST_SCALE = 0.1  # of the inputs of a cluster
 TINY = 1e-300  # a sum of probabilities below this counts as zero
 
 
@@ -85,8 +86,8 @@ class Dirichlet(Shares):
 class InputClusters(Dirichlet):
     """Dirichlet labels, and clusters of clients that each normalise their inputs differently.
 
-    Clients are shuffled into clusters of equal size; a cluster's inputs are (x - a) / b with a, b drawn once
-    (Terashita and Hara 2023, whose program draws both from U(0, 1); here b is at least 0.1 so that no cluster's inputs
+    Clients are shuffled into clusters of equal size; a cluster's inputs are (x - a) / b, with the mean a and the
+    variance b^2 drawn once from U(0, 1) (Terashita and Hara 2023; here b is at least 0.1, so that no cluster's inputs
     explode). Images become floats: bytes are divided by 255 first, and the data's own mean and std are not used.
     """
 
@@ -102,7 +103,8 @@ class InputClusters(Dirichlet):
         group = np.empty(count, np.int64)
         for cluster, members in enumerate(np.array_split(rng.permutation(count), self.clusters)):
             group[members] = cluster
-        shift, scale = rng.uniform(0, 1, self.clusters)[group], rng.uniform(0.1, 1, self.clusters)[group]
+        shift, variance = rng.uniform(0, 1, self.clusters)[group], rng.uniform(0, 1, self.clusters)[group]
+        scale = np.maximum(LEAST_SCALE, np.sqrt(variance))
         how = f"{count} clients with Dirichlet({self.alpha:g}) label shares in {self.clusters} input clusters"
         plain = self.deal_labels(samples, used, counts, rng, how)
 
@@ -165,8 +167,8 @@ class Pachinko(Shares):
 class Dominant(Splits):
     """Let one label make up most of a client's data: label i mod classes for client i (Lu et al. 2022, 95 %).
 
-    The rest is spread evenly over the other labels. All clients get the same number of samples, as many as the rarest
-    label allows.
+    The rest is drawn at random from all samples, so that a few of these may have the dominant label, too. All clients
+    get the same number of samples, as many as the rarest label allows.
     """
 
     share: float = param(0.95, "share of the dominant label", above=0, at_most=1)
@@ -181,15 +183,15 @@ class Dominant(Splits):
         if len(labels) < 2:
             raise CoterieError("partition dominant needs at least two classes in the data")
         main = np.arange(count) % len(labels)
-        others = np.stack([rng.permutation(np.delete(np.arange(len(labels)), m)) for m in main])
-        need = np.bincount(main, minlength=len(labels)) * self.share
-        need += (count - np.bincount(main, minlength=len(labels))) * (1 - self.share) / (len(labels) - 1)
-        wanted = need > 0
-        size = int(np.min(available[wanted] / need[wanted])) + len(labels)  # rounding may allow a few more
-        while size > 0 and np.any(self._counts(size, main, others).sum(0) > available):
+        clients_of = np.bincount(main, minlength=len(labels))
+        most = np.min(available[clients_of > 0] / clients_of[clients_of > 0]) / self.share
+        size = min(len(samples) // count, int(most))
+        # Labels of everyone's random samples, in the order in which they are taken: fewer samples are the first ones.
+        drawn = rng.choice(len(labels), (count, size - self._dominant(size)), p=available / available.sum())
+        while size > 0 and np.any(self._counts(size, main, drawn, len(labels)).sum(0) > available):
             size -= 1
         counts = np.zeros((count, samples.classes), np.int64)
-        counts[:, labels] = self._counts(size, main, others)
+        counts[:, labels] = self._counts(size, main, drawn, len(labels))
         rows = deal(counts, samples.y, rng)
         tests = None
         if self.official(samples) and samples.test is not None:
@@ -200,14 +202,16 @@ class Dominant(Splits):
         how = f"{count} clients with {self.share:.0%} of one label each"
         return self.assemble(samples, rows, tests, rng, how=how)
 
-    def _counts(self, size: int, main: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def _dominant(self, size: int) -> int:
+        """Return how many of a client's samples are of its own label by rule."""
+        return int(np.floor(self.share * size + 0.5))
+
+    def _counts(self, size: int, main: np.ndarray, drawn: np.ndarray, labels: int) -> np.ndarray:
         """Return how many samples of each label each client has when it has `size` in all: `[K, labels]`."""
-        dominant = int(np.floor(self.share * size + 0.5))
-        each, extra = divmod(size - dominant, others.shape[1])
-        counts = np.full((len(main), others.shape[1] + 1), each, np.int64)
-        counts[np.arange(len(main)), main] = dominant
-        # the remainder goes to labels in an order drawn once per client
-        counts[np.arange(len(main))[:, None], others[:, :extra]] += 1
+        dominant = self._dominant(size)
+        rest = drawn[:, : size - dominant]
+        counts = np.stack([np.bincount(row, minlength=labels) for row in rest]).astype(np.int64)
+        counts[np.arange(len(main)), main] += dominant
         return counts
 
 

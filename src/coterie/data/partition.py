@@ -186,6 +186,8 @@ class DataDefault(Splits):
 
 def divide(partition: Any, samples: Samples, clients: int | None, seed: int) -> Federation:
     """Divide a pool; the federation remembers how, unless the data bring their own test samples."""
+    if getattr(partition, "test_from", None) == "pooled":
+        samples = samples.pooled()
     federation = partition(samples, clients, seed)
     chosen = partition.chosen(samples) if isinstance(partition, DataDefault) else partition
     natural = isinstance(chosen, Natural)

@@ -94,6 +94,19 @@ class Samples:
     def __len__(self) -> int:
         return len(self.x)
 
+    def pooled(self) -> "Samples":
+        """Return the same samples with those of the official test pool after them, and no test pool."""
+        if self.test is None or self.table is not None:
+            raise CoterieError("test_from is pooled but these data have no test pool; use own or auto")
+        joined: dict[str, Any] = {
+            "x": np.concatenate([self.x, self.test[0]]),
+            "y": np.concatenate([self.y, self.test[1]]),
+        }
+        for name in ("owner", "coarse"):
+            mine, theirs = getattr(self, name), getattr(self, f"test_{name}")
+            joined[name] = None if mine is None or theirs is None else np.concatenate([mine, theirs])
+        return dataclasses.replace(self, **joined, test=None, test_owner=None, test_coarse=None)
+
     def labels(self, partition: str) -> np.ndarray:
         """Return the class of every sample, or raise an error: `partition` needs classes and these data have none."""
         if self.kind != "classification":

@@ -47,8 +47,10 @@ class Splits:
 
     validation: float = param(0.1, "share of a client's own samples for validation", at_least=0, below=1)
     test: float = param(0.2, "share of a client's own samples for testing (own test sets)", above=0, below=1)
-    test_from: Literal["auto", "official", "own"] = param(
-        "auto", "official: from the source's test pool; own: from the client's samples; auto: official if there is one"
+    test_from: Literal["auto", "official", "own", "pooled"] = param(
+        "auto",
+        "official: from the source's test pool; own: from the client's samples; auto: official if there is one; "
+        "pooled: own, after the test pool was added to the samples",
     )
     samples: int | None = param(
         None, "at most this many training samples per client; validation is taken out of them", at_least=1
@@ -64,7 +66,7 @@ class Splits:
         """Return whether test sets come from the official test pool."""
         if self.test_from == "official" and pool.test is None:
             raise CoterieError("test_from is official but these data have no test pool; use own or auto")
-        return self.test_from != "own" and pool.test is not None
+        return self.test_from in ("auto", "official") and pool.test is not None
 
     def assemble(
         self,

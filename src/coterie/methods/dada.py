@@ -7,7 +7,8 @@ largest among a client and its neighbours), all clients together minimise (eq. 1
 Models: a client follows grad L_k + mu_1 / c_k (theta_k - sum_l w_kl theta_l / d_k), the gradient divided by d_k c_k.
 Graph: with the models fixed, w is pulled down by a_kl = c_k L_k + c_l L_l + mu_1 / 2 |theta_k - theta_l|^2.
 
-Changed: the paper boosts base classifiers by Frank-Wolfe steps; here models are any differentiable ones, trained by
+Changed: confidences and weights are relative to a client's neighbours, not to all clients, whom it may not know. The
+paper boosts base classifiers by Frank-Wolfe steps; here models are any differentiable ones, trained by
 SGD. Its graph step is projected coordinate descent on log(d + delta), whose safe step is of order delta^2; ours
 minimises the same convex function of w with delta = 0 by bounding the logarithm (Jensen) and solving for every edge
 in closed form. That needs no step size, never increases the function, and updates all edges at once; an edge that
@@ -46,7 +47,10 @@ class State(NamedTuple):
 
 @method
 class Dada(LocalSGD, Method):
-    """Tie models to those of similar clients, and learn which clients are similar."""
+    """Tie models to those of similar clients, and learn which clients are similar.
+
+    Departs from the paper: SGD instead of boosting; confidences relative to the neighbours; a pull of at most 1 / lr.
+    """
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"

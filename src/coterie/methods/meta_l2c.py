@@ -42,7 +42,10 @@ class State(NamedTuple):
 
 @method
 class MetaL2C(LocalSGD, Method):
-    """Learn the mixing weights by gradient descent on the validation loss."""
+    """Learn the mixing weights by gradient descent on the validation loss.
+
+    This is L2C: the logits of the weights are free parameters, not the outputs of meta-L2C's attention network.
+    """
 
     topology: ClassVar[Topology] = "graph"
     default_graph: ClassVar[str] = "complete"

@@ -1,9 +1,9 @@
 """Common base predictors, personal weights: multi-task learning as bilevel optimisation over a directed network.
 
-Terashita and Hara 2023, section 4: all clients agree on K base predictors, x = argmin sum_k f_k(x, lambda_k), and each
-client weights them by softmax(lambda_i), to lower the sum of all outer costs F_s(x, lambda_s). A round is one outer
-step: `pushes` steps of stochastic gradient push solve for x under the current weights, then every client estimates how
-the sum depends on its lambda_i through x (`bilevel/hypergradients.py`) and steps. Estimators:
+Terashita and Hara 2023, section 5 and A.2: all clients agree on K base predictors, x = argmin sum_k f_k(x, lambda_k),
+and each client weights them by softmax(lambda_i), to lower the sum of all outer costs F_s(x, lambda_s). A round is one
+outer step: `pushes` steps of stochastic gradient push solve for x under the current weights, then every client
+estimates how the sum depends on its lambda_i through x (`bilevel/hypergradients.py`) and steps. Estimators:
 - "neumann": the follow-up's push-sum Neumann series (arXiv 2210.02129), with averages of `gossip` pushes;
 - "hgp": the paper's hyper-gradient push, from the link frequencies that each client has observed; noisy;
 - "tracking": exact in the limit, on any network; for inner losses that are convex enough;
@@ -14,12 +14,20 @@ more gradient steps of size `damping` on the sum of all losses. So choose dampin
 thousandth of the learning rate changes next to nothing, and above 2 / (the largest curvature), which may be less than
 the learning rate, the series grows (measured in docs/methods/bilevel.md).
 
-What we changed: the paper restarts the inner problem for every outer step, "warm" continues it; the inner Jacobian's
-step `damping` is a setting of its own (the authors' code takes the learning rate after its last decay, which cuts the
-series short); the outer cost may be the validation loss. The model of a round is the pair (x, lambda) with x solved
-under lambda; the step on lambda that follows takes effect in the next round.
+The part through x matters where the outer cost is *not* the training loss: at the inner optimum the sum of all training
+losses does not depend on x, so that the local estimate is already the whole gradient. `upper = "held-out"` keeps a
+share of every client's training samples out of the inner problem and judges the weights on them. When that pays is in
+docs/methods/bilevel.md.
+
+What we changed: the authors' program restarts the inner problem for every outer step (the paper does not say), "warm"
+continues it; the inner Jacobian's step `damping` is a setting of its own (the authors' code takes the learning rate
+after its last decay, which cuts the series short); the outer cost may be that of held-out or of validation samples (the
+paper: training samples). The model of a round is the pair (x, lambda) with x solved under lambda; the step on lambda
+that follows takes effect in the next round.
 """
 
+import math
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -27,7 +35,17 @@ import jax.numpy as jnp
 import optax
 
 from coterie.bilevel.hypergradients import Settings, Statistics, estimate
-from coterie.consensus.pushsum import Mass, Seen, frequencies, nothing_seen, observe_push, ratio, start
+from coterie.consensus.pushsum import (
+    LEAST_WEIGHT,
+    Mass,
+    Seen,
+    enough,
+    frequencies,
+    nothing_seen,
+    observe_push,
+    ratio,
+    start,
+)
 from coterie.data.clients import Clients, Split
 from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
@@ -65,6 +83,9 @@ class PDBOMTL(LocalSGD, Method):
     steps: int = param(1, "local steps before each push; 0: use epochs", at_least=0)
     predictors: int = param(3, "base predictors (K), unless model.members is set", at_least=1)
     pushes: int = param(100, "steps of gradient push per round (the inner problem)", at_least=1)
+    least_weight: float = param(
+        LEAST_WEIGHT, "push-sum weight below which a client waits before it sends; 0: never", at_least=0, at_most=1
+    )
     settle: int = param(
         0, "last pushes of a round, with lr / 10 in their first half and lr / 100 in their second", at_least=0
     )
@@ -75,8 +96,14 @@ class PDBOMTL(LocalSGD, Method):
     depth: int = param(5, "iterations of the estimator (M), each with one Hessian-vector product", at_least=0)
     damping: float = param(0.03, "step size of the estimator's iteration; for hgp the learning rate", above=0)
     gossip: int = param(5, "pushes per average of the neumann estimator (S); 1 is too inaccurate", at_least=1)
-    upper: Literal["train", "validation"] = param("train", "samples for the outer cost (the paper: train)")
-    outer_lr: float = param(0.1, "step size of Adam on the weights", above=0)
+    upper: Literal["train", "held-out", "validation"] = param(
+        "train",
+        "samples of the outer cost (the paper: train); held-out: training samples that no predictor learns from",
+    )
+    held_out: float = param(
+        0.2, "for upper = held-out: share of a client's training samples", above=0, below=1, static=True
+    )
+    outer_lr: float = param(0.1, "step size of Adam on the weights (the paper: 1)", above=0)
     outer_decay: float = param(0.01, "L2 penalty on the weights in the outer cost", at_least=0)
 
     def __post_init__(self) -> None:
@@ -101,6 +128,9 @@ class PDBOMTL(LocalSGD, Method):
         if self.upper == "validation" and not federation.validation.count.all():
             name = federation.names[int((federation.validation.count == 0).argmax())]
             raise CoterieError(f"upper = 'validation', but client {name!r} has no validation sample; use 'train'")
+        if self.upper == "held-out" and (federation.train.count < 2).any():
+            name = federation.names[int((federation.train.count < 2).argmax())]
+            raise CoterieError(f"upper = 'held-out', but client {name!r} has one training sample; use 'train'")
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same base predictors and equal weights."""
@@ -116,9 +146,9 @@ class PDBOMTL(LocalSGD, Method):
         inner_key, outer_key = jax.random.split(key)
         if self.inner == "restart":
             state = state._replace(mass=start(peers, state.start))
-        state, statistics, info = self._solve(task, state, peers, clients, inner_key)
+        data = self._data(task, peers, clients)
+        state, statistics, info = self._solve(task, state, peers, data, inner_key)
         shared = task.shared(state.variables.params)
-        data = (clients.train, clients.validation if self.upper == "validation" else clients.train)
         settings = Settings(self.estimator, self.depth, self.damping, self.gossip)
         hypergradient = estimate(
             peers,
@@ -136,8 +166,31 @@ class PDBOMTL(LocalSGD, Method):
         pushed = state.pushed + self.depth * {"local": 0, "hgp": 1}.get(self.estimator, self.gossip)
         return state._replace(weights=tree.plus(state.weights, updates), outer=outer, pushed=pushed), info
 
+    def _data(self, task: Task, peers: Peers, clients: Clients) -> Any:
+        """Return each client's samples of the inner problem and of the outer cost."""
+        if self.upper == "train":
+            return clients.train, clients.train
+        if self.upper == "validation":
+            return clients.train, clients.validation
+        # The same key in every round and run: held-out samples must never have been trained on.
+        keys = peers.keys(jax.random.key(0))
+        return peers.each(partial(self._divide, task.kind == "next-character"), clients.train, keys)
+
+    def _divide(self, in_order: bool, data: Split, key: jax.Array) -> tuple[Split, Split]:
+        """Keep a share of one client's samples out: drawn at random; of a text the end, as for validation."""
+        n = data.x.shape[0]
+        rank = jnp.arange(n, dtype=float) if in_order else jax.random.uniform(key, (n,))
+        order = jnp.argsort(jnp.where(jnp.arange(n) < data.count, rank, jnp.inf))
+        out = jnp.clip(
+            jnp.round(self.held_out * data.count).astype(data.count.dtype), 1, jnp.maximum(1, data.count - 1)
+        )
+        kept = data.count - out
+        most = min(n, max(1, math.ceil(self.held_out * n)))
+        outer = order[(kept + jnp.arange(most)) % n]
+        return Split(data.x[order], data.y[order], kept), Split(data.x[outer], data.y[outer], out)
+
     def _solve(
-        self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array
+        self, task: Task, state: State, peers: Peers, data: Any, key: jax.Array
     ) -> tuple[State, Statistics, Info]:
         """Run Algorithm 1, z <- P (z - lr g(z / w)), w <- P w, and count how often each client's links work."""
         link_key, train_key = jax.random.split(key)
@@ -148,16 +201,17 @@ class PDBOMTL(LocalSGD, Method):
             rate = jnp.where(t >= self.pushes - self.settle, 0.1, 1.0) if self.settle else 1.0
             rate = jnp.where(t >= self.pushes - self.settle // 2, 0.01, rate) if self.settle else 1.0
 
-            def train(x: Any, lam: Any, optimiser: Any, data: Split, key: jax.Array) -> Trained:
+            def train(x: Any, lam: Any, optimiser: Any, data: tuple[Split, Split], key: jax.Array) -> Trained:
                 def slope(x: Any, *rest: Any) -> Any:
                     return jax.value_and_grad(lambda x: task.loss(task.join(x, lam), *rest), has_aux=True)(x)
 
-                return self.scaled(rate).train(task, Variables(x), data, key, optimiser_state=optimiser, slope=slope)
+                step = self.scaled(rate)
+                return step.train(task, Variables(x), data[0], key, optimiser_state=optimiser, slope=slope)
 
             keys = peers.keys(jax.random.fold_in(train_key, t))
-            trained = peers.each(train, shared, state.weights, optimiser, clients.train, keys)
+            trained = peers.each(train, shared, state.weights, optimiser, data, keys)
             moved = Mass(tree.plus(mass.value, tree.minus(trained.variables.params, shared)), mass.weight)
-            to = peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t)
+            to = enough(mass, peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t), self.least_weight)
             mass, seen = observe_push(peers, seen, moved, to)
             return mass, ratio(mass), trained.optimiser, seen, loss + trained.loss
 
@@ -182,4 +236,4 @@ class PDBOMTL(LocalSGD, Method):
         return cost if is_off(self.outer_decay) else cost + 0.5 * self.outer_decay * optax.tree.norm(lam, squared=True)
 
     def _adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.outer_lr)
+        return optax.adam(self.outer_lr, b1=0.9, b2=0.99)  # the paper's
