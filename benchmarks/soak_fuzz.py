@@ -114,10 +114,8 @@ def fuzz(args: argparse.Namespace, seed: int, earlier: dict[str, int]) -> Tally:
         folder = Path(place) / "folder"
         folder.mkdir()
         os.chdir(folder)
-        parts = (args.atheris or args.only).split(",")
-        readers = [
-            reader for reader in every_reader(trained(Path(place))) if any(part in reader.name for part in parts)
-        ]
+        wanted = tuple((args.atheris or args.only).split(","))
+        readers = [reader for reader in every_reader(trained(Path(place))) if reader.name.startswith(wanted)]
         _limit_memory()
         guard = Guard(folder)
         broken = {
@@ -143,7 +141,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--add", type=Path, help="a result file whose inputs count, too: give another seed than there")
-    parser.add_argument("--only", default="", help="readers whose name has one of these in it, with commas between")
+    parser.add_argument("--only", default="", help="readers whose name begins with one of these, with commas between")
     parser.add_argument("--atheris", metavar="READER")
     args = parser.parse_args()
     began, tally = time.monotonic(), Tally()

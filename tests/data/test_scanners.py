@@ -57,7 +57,7 @@ def test_seeds_of_the_partition_redraw_the_split_and_leave_the_images_at_their_s
     ("settings", "words"),
     [
         ({"sites": 3}, "scanners must be at most 3, the number of sites, not 4"),
-        ({"sites": 1500}, "sites must leave every site at least two of the 1,797 images"),
+        ({"sites": 800}, "sites must leave every site at least two of the 1,797 images"),
     ],
 )
 def test_bad_settings(settings, words):

@@ -55,7 +55,8 @@ def held_out(method, data, client, in_order=False):
     return [(part.x[: int(part.count)], part.y[: int(part.count)]) for part in parts]
 
 
-@pytest.mark.parametrize("upper", ["held-out", pytest.param("train", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("upper", ["held-out", "train"])
 def test_the_step_follows_the_dense_hypergradient(engine, upper):
     """On certain links and full batches the Neumann estimate tends to d_lambda F_i - C_i (sum H)^-1 sum d_x F.
 

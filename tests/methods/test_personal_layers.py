@@ -165,7 +165,17 @@ def talks(name):
     return name not in ("local", "pooled") and not issubclass(registry.load("methods", name), Solved)
 
 
-@pytest.mark.parametrize("name", [row.name for row in registry.KINDS["methods"].rows if talks(row.name)])
+SAMPLE = ("cga", "component", "ditto", "fedrep", "pdbo-mtl", "scool-attention", "sgp", "spdb")  # others: `make soak`
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(row.name, marks=() if row.name in SAMPLE else pytest.mark.soak)
+        for row in registry.KINDS["methods"].rows
+        if talks(row.name)
+    ],
+)
 def test_messages_do_not_grow_with_the_personal_layers(name, monkeypatch):
     try:
         small = messages(name, 5, monkeypatch)

@@ -73,6 +73,7 @@ def test_planted_groups_are_recovered_by_round_ten(request, method, data):
         assert scores["graph_ari"] >= 0.95
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "method",
     [ScoolSBM(**SETTINGS), pytest.param(ScoolAttention(**SETTINGS), marks=pytest.mark.soak)],

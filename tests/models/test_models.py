@@ -129,7 +129,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+ALIKE = ("mlp-tanh", "mlp-flat", "cnn-same", "cnn-digits", "cnn4-digits", "lstm-deep")  # other sizes: in `make soak`
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak if name in ALIKE else ()) for name in CASES]
+)
 def test_a_saved_model_is_the_network_that_pytorch_documents(name, tmp_path):
     spec, shape, outputs, oracle = CASES[name]
     random = np.random.default_rng(3)

@@ -135,6 +135,7 @@ def maximised(objective, size):
     return jnp.asarray(optimize.minimize(slope, np.zeros(size), jac=True, method="BFGS", options={"gtol": 1e-9}).x)
 
 
+@pytest.mark.soak
 def test_each_update_is_the_maximiser_that_scipy_finds():
     model, ell, known = random_model(4, blocks=3, share=0.8)
     pairs = np.asarray(sbm.observed(ell, known))

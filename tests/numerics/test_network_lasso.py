@@ -188,6 +188,7 @@ def test_inside_a_program_in_single_precision_with_few_iterations():
     np.testing.assert_allclose(Z[-1], network_lasso(U, EDGES, 0.3, ETA).Z, atol=1e-4)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("solver", [admm, fista])
 def test_unused_places_change_nothing(solver, x64):
     # A program that knows only the maximum number of edges has such places; client 12 has no other edges.

@@ -188,6 +188,7 @@ def test_a_codec_is_named_in_any_of_these_ways():
         Experiment.from_dict({"codec": {"name": "qsgd", "bits": 99}})
 
 
+@pytest.mark.soak
 def test_methods_of_a_comparison_have_codecs_of_their_own(tmp_path):
     tables = {
         "data": {"name": "planted-groups"},
