@@ -207,3 +207,10 @@ def test_bad_input(options, words):
 def test_a_setting_is_refused_in_python_too():
     with pytest.raises(CoterieError, match="dataset must be one of"):
         scool.reproduction("nothing")
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--rounds", "--clients"])
+def test_a_count_is_at_least_one(option):
+    outcome = CliRunner().invoke(app, ["reproduce", "scool", option, "0"])
+    assert outcome.exit_code == 2
+    assert option in outcome.output

@@ -69,7 +69,8 @@ def _blocks(laid_out: Reproduction, only: str | None) -> dict[str, dict[str, Any
 def _option(parameter: inspect.Parameter) -> inspect.Parameter:
     """Return a parameter as Typer wants it; a tuple is a text with commas."""
     hint, help_text = typing.get_args(parameter.annotation)
-    option = typer.Option(f"--{parameter.name}", help=help_text)
+    counts = int in (hint, *typing.get_args(hint))  # runs, rounds, clients: there is at least one
+    option = typer.Option(f"--{parameter.name}", help=help_text, min=1 if counts else None)
     if typing.get_origin(hint) is tuple:
         return parameter.replace(annotation=Annotated[str | None, option], default=None)
     return parameter.replace(annotation=Annotated[hint, option])
