@@ -71,7 +71,7 @@ class Listener:
     def __init__(self):
         self.frames = []
 
-    def exchange(self, number, exchange, frames):
+    def exchange(self, number, exchange, frames, outgoing, incoming):
         self.frames += frames.values()
         return frames
 

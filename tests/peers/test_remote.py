@@ -63,7 +63,7 @@ class Loopback:
 
     hub = True
 
-    def exchange(self, number, exchange, frames):
+    def exchange(self, number, exchange, frames, outgoing, incoming):
         return frames
 
 

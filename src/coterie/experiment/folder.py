@@ -58,9 +58,8 @@ EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earl
 REMEDY = "choose another --out or remove the folder"
 MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
-NETWORK = ("sent.jsonl",)  # what happened on a network: never cut
-RECORDS = (*LINES, *(f"{kind}.blocks" for kind in BLOCKS))
-FILES = ("summary.json", *RECORDS, *NETWORK, "network.npz", "scores.npz", "intervals.json")
+LOGS = ("deliveries.blocks", "sent.jsonl")  # of a run on a network: what happened, never cut
+FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json", *LOGS)
 FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "members.json", "config.toml")
 ROUND = table({"round": whole(1)}, rest=lambda value: value)
 

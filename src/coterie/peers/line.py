@@ -1,6 +1,6 @@
 """One process's end of the network: the interface of a carrier, the numbers of frames, the checks on arrival."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -10,7 +10,19 @@ from coterie.errors import CoterieError
 from coterie.peers.coding import WHOLE, open_vector
 from coterie.peers.records import Tables
 
-__all__ = ["COPY", "ESSENTIAL", "HUB", "ORDINARY", "Address", "Carrier", "Delivery", "Frames", "Line", "Message"]
+__all__ = [
+    "COPY",
+    "ESSENTIAL",
+    "HUB",
+    "ORDINARY",
+    "Address",
+    "Carrier",
+    "Delivery",
+    "Frames",
+    "Line",
+    "Message",
+    "Pair",
+]
 
 HUB = 0xFFFFFFFF  # the hub's id in a frame's header
 # Kinds of frames. A carrier may give up on an ordinary frame, but repeats an essential one until it arrives. A copy is
@@ -18,19 +30,34 @@ HUB = 0xFFFFFFFF  # the hub's id in a frame's header
 # hub would send it then.
 ORDINARY, ESSENTIAL, COPY = 0, 1, 2
 
-Frames = dict[tuple[int, int], bytes]  # by (sender, receiver)
-Address = tuple[int, tuple[int, int], tuple[int, ...]]  # kind, (sender, receiver), where in the arrays
-# kind, (sender, receiver), arrays, and one more array that was encoded: its bytes, its shape and dtype
-Message = tuple[int, tuple[int, int], list[np.ndarray], bytes, Any]
+Pair = tuple[int, int]  # (sender, receiver): ids of clients, or HUB
+Frames = dict[Pair, bytes]
+Address = tuple[int, Pair, tuple[int, ...]]  # kind, pair, where in the arrays
+# kind, pair, arrays, and one more array that was encoded: its bytes, its shape and dtype
+Message = tuple[int, Pair, list[np.ndarray], bytes, Any]
 
 
 class Carrier(Protocol):
-    """Moves frames between the processes of a run."""
+    """Moves frames between the processes of a run.
 
-    hub: bool  # whether the hub lives in this process (the first one)
+    A carrier that wants to know when a round begins has a method `start_round(number)` too.
+    """
 
-    def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
-        """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
+    hub: bool  # whether the hub lives in this process
+
+    def exchange(
+        self, number: int, exchange: int, frames: Frames, outgoing: Collection[Pair], incoming: Collection[Pair]
+    ) -> Frames:
+        """Hand over the frames of one exchange and return those for receivers living here.
+
+        Args:
+            number: the round.
+            exchange: the exchange within the round.
+            frames: what is sent, by (sender, receiver).
+            outgoing: every pair that may carry a frame from here. One without a frame has nothing to say this time,
+                and its receiver should not wait for it.
+            incoming: every pair that may carry a frame to a receiver living here.
+        """
 
 
 class Delivery(NamedTuple):
@@ -64,15 +91,20 @@ class Line:
     def start_round(self, number: int) -> None:
         """Begin a round: its frames carry this number."""
         self.round, self.exchange = number, 0
+        begin = getattr(self.carrier, "start_round", None)
+        if begin is not None:
+            begin(number)
 
-    def exchange_frames(self, messages: Iterable[Message]) -> Frames:
-        """Send the messages of one exchange and return the frames for receivers living here."""
+    def exchange_frames(
+        self, messages: Iterable[Message], outgoing: Collection[Pair], incoming: Collection[Pair]
+    ) -> Frames:
+        """Send the messages of one exchange and return the frames for receivers living here; see `Carrier.exchange`."""
         number, self.exchange = self.exchange, self.exchange + 1
         frames = {
             pair: encode(Header(kind, self.run, self.round, number, *pair), arrays, coded, like)
             for kind, pair, arrays, coded, like in messages
         }
-        return self.carrier.exchange(self.round, number, frames)
+        return self.carrier.exchange(self.round, number, frames, outgoing, incoming)
 
     def open(self, frame: bytes | None, like: Sequence[Any], codec: Any = None) -> list[Any] | None:
         """Check a frame before a method sees it: complete, of this run and round, finite. None if anything is wrong.

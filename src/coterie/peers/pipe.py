@@ -5,10 +5,11 @@ that both ends agree and a simulation can repeat it.
 """
 
 import hashlib
+from collections.abc import Collection
 from multiprocessing.connection import Connection
 
 from coterie.codecs.frame import HEADER
-from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
+from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames, Pair
 
 __all__ = ["PipeCarrier"]
 
@@ -29,10 +30,12 @@ class PipeCarrier:
         self.hub = hub
         self._connection, self._loss = connection, loss
         self._here = here | ({HUB} if hub else set())
-        self.bytes: dict[tuple[int, int], int] = {}  # bytes sent from here, by (sender, receiver), without copies
+        self.bytes: dict[Pair, int] = {}  # bytes sent from here, without copies
 
-    def exchange(self, number: int, exchange: int, frames: Frames) -> Frames:
-        """Hand over the frames of one exchange, by (sender, receiver), and return those for receivers living here."""
+    def exchange(
+        self, number: int, exchange: int, frames: Frames, outgoing: Collection[Pair], incoming: Collection[Pair]
+    ) -> Frames:
+        """See `Carrier.exchange`; both ends send how many frames they send, so neither waits for what was not sent."""
         for pair, frame in frames.items():
             if _kind(frame) != COPY:
                 self.bytes[pair] = self.bytes.get(pair, 0) + len(frame)

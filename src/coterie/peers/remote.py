@@ -7,7 +7,7 @@ callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,20 @@ from coterie.peers.arithmetic import message_bytes
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing, wrap_vector
 from coterie.peers.factory import PeersFactory
-from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message
+from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message, Pair
 from coterie.peers.messages import Received
 
 __all__ = ["Remote", "RemotePeers"]
 
 
-Expected = tuple[tuple[int, ...], tuple[int, int]]  # where in the answer, (sender, receiver)
+Expected = tuple[tuple[int, ...], Pair]  # where in the answer, (sender, receiver)
+
+
+class Ways(NamedTuple):
+    """Which pairs may carry a frame of an exchange, as the tables of the present stage say."""
+
+    outgoing: list[Pair]
+    incoming: list[Expected]
 
 
 class RemotePeers(Peers):
@@ -116,11 +123,12 @@ class RemotePeers(Peers):
             for c in np.flatnonzero(active):
                 yield kind, (int(self._line.tables.ids[c]), HUB), (int(c),)
 
-        def expected() -> Iterable[Expected]:
-            return [((i,), (i, HUB)) for i in range(self.clients)] if self._line.carrier.hub else []
+        def ways() -> Ways:
+            everyone = range(self.clients) if self._line.carrier.hub else ()
+            return Ways([(int(i), HUB) for i in self._line.tables.ids], [((i,), (i, HUB)) for i in everyone])
 
         note = None if certain else "up"
-        values, arrived, *came_whole = self._exchange(x, 1, active, send, (self.clients,), expected, note, whole)
+        values, arrived, *came_whole = self._exchange(x, 1, active, send, (self.clients,), ways, note, whole)
         return values, arrived, None if certain else 0, came_whole[0] if came_whole else None
 
     def _from_hub(
@@ -141,11 +149,14 @@ class RemotePeers(Peers):
                 if took_part[i] or copies:
                     yield kind if took_part[i] else COPY, (HUB, i), (i,)
 
-        def expected() -> Iterable[Expected]:
-            return [((c,), (HUB, int(i))) for c, i in enumerate(self._line.tables.ids)]
+        def ways() -> Ways:
+            everyone = range(self.clients) if self._line.carrier.hub else ()
+            return Ways(
+                [(HUB, i) for i in everyone], [((c,), (HUB, int(i))) for c, i in enumerate(self._line.tables.ids)]
+            )
 
         note = None if exchange is None else "down"
-        values, arrived = self._exchange(rows, 1, took_part, send, self.ids.shape, expected, note)
+        values, arrived = self._exchange(rows, 1, took_part, send, self.ids.shape, ways, note)
         return values, arrived
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
@@ -160,12 +171,13 @@ class RemotePeers(Peers):
         """Send `x [C, S, ...]` where `to [C, S]`, one message per slot of the table that `way` names."""
         slots = self.tables.listeners.shape if way == "neighbours" else self.tables.neighbours.shape
 
-        def tables() -> tuple[Any, Any, Any]:
+        def tables() -> tuple[Any, Any, Any, Any]:
             here = self._line.tables  # those of the stage that runs, not of the one that was traced
+            mutual = here.present & (here.twin >= 0)
             return {
-                "listeners": (here.listeners, here.neighbours, here.present),
-                "neighbours": (here.neighbours, here.listeners, here.listening),
-                "swap": (here.neighbours, here.neighbours, here.present),
+                "listeners": (here.listeners, here.listening, here.neighbours, here.present),
+                "neighbours": (here.neighbours, here.present, here.listeners, here.listening),
+                "swap": (here.neighbours, mutual, here.neighbours, mutual),
             }[way]
 
         def send(to: np.ndarray) -> Iterable[Address]:
@@ -173,13 +185,15 @@ class RemotePeers(Peers):
             for c, s in zip(*np.nonzero(to), strict=True):
                 yield kind, (int(ids[c]), int(outward[c, s])), (c, s)
 
-        def expected() -> Iterable[Expected]:
-            ids, (_, inward, present) = self._line.tables.ids, tables()
-            for c, s in zip(*np.nonzero(present), strict=True):
-                yield (int(c), int(s)), (int(inward[c, s]), int(ids[c]))
+        def ways() -> Ways:
+            ids, (outward, out, inward, into) = self._line.tables.ids.tolist(), tables()
+            return Ways(
+                [(ids[c], int(outward[c, s])) for c, s in np.argwhere(out)],
+                [((int(c), int(s)), (int(inward[c, s]), ids[c])) for c, s in np.argwhere(into)],
+            )
 
         note = "edges" if way != "neighbours" else None
-        return self._exchange(x, 2, to, send, slots, expected, note, whole)
+        return self._exchange(x, 2, to, send, slots, ways, note, whole)
 
     def _exchange(
         self,
@@ -188,13 +202,13 @@ class RemotePeers(Peers):
         active: jax.Array,
         send: Callable[[np.ndarray], Iterable[Address]],
         shape: tuple[int, ...],
-        expected: Callable[[], Iterable[Expected]],
+        ways: Callable[[], Ways],
         note: str | None,
         whole: jax.Array | None = None,
     ) -> tuple[Any, ...]:
         """Leave the program, hand the frames that `send` addresses to the line, and return what came back.
 
-        `expected` says which (sender, receiver) belongs at which place of the answer, whose leading axes are `shape`.
+        `ways` says which pairs may carry a frame, and where in the answer, whose leading axes are `shape`, it belongs.
         With `whole` the last array of x is encoded, except where it goes whole; the answer then says which ones did.
         `note` names the field of `Delivery` that records what arrived.
         """
@@ -216,10 +230,12 @@ class RemotePeers(Peers):
         def callback(active: Any, *values: Any) -> list[np.ndarray]:
             arrays = [np.asarray(v) for v in values]
             flag = arrays.pop() if codec is not None else None
-            received = self._line.exchange_frames(messages(active, arrays, flag))
+            outgoing, incoming = ways()
+            pairs = [pair for _, pair in incoming]
+            received = self._line.exchange_frames(messages(active, arrays, flag), outgoing, pairs)
             out = [np.zeros(a.shape, a.dtype) for a in (*answer, *flags)]
             arrived = np.zeros(shape, bool)
-            for place, pair in expected():
+            for place, pair in incoming:
                 opened = self._line.open(received.get(pair), each, codec)
                 if opened is not None:
                     arrived[place] = True

@@ -27,6 +27,7 @@ from coterie.peers.line import Delivery, Line
 from coterie.peers.local import Plan
 from coterie.peers.pipe import PipeCarrier
 from coterie.peers.remote import Remote
+from coterie.sites.deliveries import Round, arrivals_in_round
 
 __all__ = ["Half", "Outcome", "Partner", "SplitRun", "arrivals_of", "merge", "train"]
 
@@ -183,32 +184,10 @@ def merge(halves: Sequence[Half], what: str) -> Any:
 
 def arrivals_of(halves: Sequence[Half], rounds: int) -> list[Arrivals]:
     """Turn the deliveries of both halves into the loss that a simulation repeats, by round; 0 is the start."""
-    hub, other = halves
-    exchanges: list[list[Delivery]] = [[] for _ in range(rounds + 1)]
-    for mine, theirs in zip(hub.deliveries, other.deliveries, strict=True):
-        if mine.down is not None:  # the way back of the exchange before it
-            before = exchanges[mine.round][-1]
-            exchanges[mine.round][-1] = before._replace(down=_together(halves, mine.down, theirs.down))
-        elif mine.up is not None:
-            exchanges[mine.round].append(mine)
-        else:
-            exchanges[mine.round].append(mine._replace(edges=_together(halves, mine.edges, theirs.edges)))
     clients = sum(len(half.ids) for half in halves)
-    return [_table(row, clients) for row in exchanges]
-
-
-def _table(exchanges: list[Delivery], clients: int) -> Arrivals:
-    """Stack the exchanges of one round; what was not part of an exchange arrived."""
-    slots = max((d.edges.shape[1] for d in exchanges if d.edges is not None), default=0)
-    shapes = {"edges": (clients, slots), "up": (clients,), "down": (clients,)}
-    tables: dict[str, Any] = {name: np.ones((max(1, len(exchanges)), *shape), bool) for name, shape in shapes.items()}
-    for t, delivery in enumerate(exchanges):
-        for name, arrived in tables.items():
-            if getattr(delivery, name) is not None:
-                arrived[t] = getattr(delivery, name)
-    return Arrivals(**tables)
-
-
-def _together(halves: Sequence[Half], mine: Any, theirs: Any) -> np.ndarray:
-    ids = np.concatenate([half.ids for half in halves])
-    return np.concatenate([mine, theirs])[np.argsort(ids)]
+    return [
+        arrivals_in_round(
+            [Round(number, half.ids, [d for d in half.deliveries if d.round == number]) for half in halves], clients
+        )
+        for number in range(rounds + 1)
+    ]
