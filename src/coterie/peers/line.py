@@ -81,6 +81,7 @@ class Line:
 
     def __init__(self) -> None:
         self.run = self.round = self.exchange = 0
+        self.largest = 0  # bytes of the largest frame of the programs traced so far
         self.deliveries: list[Delivery] = []
 
     def connect(self, carrier: Carrier, run: int = 0) -> None:

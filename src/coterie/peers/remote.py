@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
+from coterie.codecs.frame import frame_bytes
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.peers.arithmetic import message_bytes
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
@@ -216,6 +217,7 @@ class RemotePeers(Peers):
         each = [jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in leaves]
         answer = [jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype) for a in each]
         codec = None if whole is None or self._coder is None else self._coder.codec
+        self._line.largest = max(self._line.largest, frame_bytes(each) + 1)  # a codec's vector has one byte before it
         flags = [] if codec is None else [jax.ShapeDtypeStruct(shape, bool)]
 
         def messages(active: Any, values: list[np.ndarray], whole: Any) -> Iterable[Message]:
