@@ -47,11 +47,9 @@ class RecordingCarrier:
         self._counts: dict[int, np.ndarray] = {}  # by round: [ways, C]
         self._path = None if folder is None else inside(folder, FILE)
 
-    def start_round(self, number: int) -> None:
-        """Begin a round."""
-        begin = getattr(self._inner, "start_round", None)
-        if begin is not None and not self.alone:
-            begin(number)
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the carrier offers: who was lost, counters, the start of a round."""
+        return getattr(self._inner, name)
 
     def exchange(
         self, number: int, exchange: int, frames: Frames, outgoing: Collection[Pair], incoming: Collection[Pair]

@@ -22,6 +22,8 @@ from coterie.experiment.loop import Progress
 from coterie.experiment.members import Members
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
+from coterie.peers.access import NetworkSettings
+from coterie.peers.zenoh import ZenohCarrier
 from coterie.sites.cards import Card, versions
 from coterie.sites.data import load_site
 from coterie.sites.federation import FederationFile
