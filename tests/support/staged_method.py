@@ -1,4 +1,4 @@
-"""Gossip whose graph is cut down after two rounds: the smallest method with a stage, in a file that a process can name."""
+"""Gossip whose graph is cut down after two rounds: the smallest method with a stage, in a file that a run can name."""
 
 from typing import ClassVar, NamedTuple
 

@@ -4,13 +4,17 @@ Cards come from other members: they are checked before anything in them is used.
 """
 
 import json
+import secrets
 import sys
 from typing import NamedTuple
 
+import jax
+
+from coterie import __version__
 from coterie.errors import printable
 from coterie.storage.schema import Mismatch, record
 
-__all__ = ["Card", "differences", "versions"]
+__all__ = ["Card", "differences"]
 
 # What must be the same everywhere, and how it is called.
 MUST_AGREE = {
@@ -39,6 +43,12 @@ class Card(NamedTuple):
     began: dict[str, int] = {}  # noqa: RUF012  # where it has started: the sessions, by name, of those it started with
     absent: list[str] = []  # noqa: RUF012  # whom it has given up in this round
 
+    @classmethod
+    def of_this_process(cls, hash: str, contract: str, processor: str) -> "Card":
+        """Return the card of what runs here."""
+        python = ".".join(map(str, sys.version_info[:2]))
+        return cls(hash, contract, __version__, jax.__version__, python, processor, secrets.randbits(62))
+
     def encode(self) -> bytes:
         """Return the card as bytes."""
         return json.dumps(self._asdict()).encode()
@@ -53,15 +63,6 @@ class Card(NamedTuple):
 
 
 _SCHEMA = record(Card)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what runs here."""
-    import jax
-
-    from coterie import __version__
-
-    return {"coterie": __version__, "jax": jax.__version__, "python": ".".join(map(str, sys.version_info[:2]))}
 
 
 def differences(mine: Card, theirs: Card, name: str) -> list[str]:

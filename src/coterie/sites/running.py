@@ -2,13 +2,12 @@
 
     result = run_site(FederationFile.read("federation.toml"), SiteFile.read("site.toml"))
 
-The folder is that of `coterie run` with the clients that live here; `members.json`, `deliveries.blocks` and `sent.jsonl`
-say more about the network. A run that was stopped, or killed, goes on from its own checkpoint with the round that the
+The folder is that of `coterie run` with the clients that live here; `members.json`, `deliveries.blocks` and
+`sent.jsonl` say more about the network. A run that was stopped, or killed, goes on from its own checkpoint with the round that the
 others are in.
 """
 
 import contextlib
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from coterie.experiment.result import Result
 from coterie.experiment.run import execute
 from coterie.peers.access import NetworkSettings
 from coterie.peers.zenoh import ZenohCarrier
-from coterie.sites.cards import Card, versions
+from coterie.sites.cards import Card
 from coterie.sites.data import load_site
 from coterie.sites.federation import FederationFile
 from coterie.sites.meeting import Meeting
@@ -72,12 +71,10 @@ def run_site(
     done = RunFolder(folder)
     before = done.members() if done.exists() else None
     members = Members(federation.names, (me,), 0 if before is None else before.run)
-    card = Card(
-        hash=federation.hash,
-        contract="" if federation.contract is None else federation.contract.digest,
-        processor=device.machine.processor,
-        session=secrets.randbits(62),
-        **versions(),
+    card = Card.of_this_process(
+        federation.hash,
+        "" if federation.contract is None else federation.contract.digest,
+        device.machine.processor,
     )
 
     def note(sentence: str) -> None:
