@@ -25,13 +25,21 @@ class Status:
 
     Attributes:
         round: the last round that has ended.
-        metrics: loss of that round, and the score after the last evaluation.
+        loss: of that round.
+        score: after the last evaluation.
         weights: how much it weighs each neighbour, by name; empty where the method has no weights.
+        connected: the other members that are there.
+        refused: how many messages were not used, by sender and reason.
+        waited: seconds spent waiting for others.
     """
 
     round: int = 0
-    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    loss: float | None = None
+    score: float | None = None
     weights: dict[str, float] = dataclasses.field(default_factory=dict)
+    connected: list[str] = dataclasses.field(default_factory=list)
+    refused: dict[str, int] = dataclasses.field(default_factory=dict)
+    waited: float = 0.0
 
 
 class Transport(Control, Protocol):
@@ -116,18 +124,27 @@ class Site(Place):
             self._log.rounds(self._line.deliveries)
         self._line.deliveries.clear()
         self.carrier.alone = False
-        self.status.round = number
+        self._look(number)
         if block is None or graph is None:
             return
-        self.status.metrics["loss"] = float(np.mean(block.loss[-1]))
+        self.status.loss = float(np.mean(block.loss[-1]))
         if block.weights is not None:
             assert self.members is not None
             rows = zip(self.rows(graph.neighbours)[0], self.rows(graph.present)[0], block.weights[0], strict=True)
             self.status.weights = {self.members.names[j]: float(w) for j, there, w in rows if there}
 
+    def _look(self, number: int) -> None:
+        """Note who is there and what was refused."""
+        counts = self._line.counts
+        with counts.lock:
+            refused = {f"{who}: {why}": count for (who, why), count in counts.refused.items()}
+        status = self.status
+        status.round, status.connected, status.refused = number, self.meeting.others, refused
+        status.waited = round(counts.waited, 3)
+
     def evaluated(self, row: Mapping[str, np.ndarray]) -> None:
         """See `Place.evaluated`."""
-        self.status.metrics["score"] = float(np.mean(row["test_score"]))
+        self.status.score = float(np.mean(row["test_score"]))
 
     def frames(self, first: int, rounds: int) -> dict[str, np.ndarray]:
         """See `Place.frames`."""

@@ -3,8 +3,8 @@
     result = run_site(FederationFile.read("federation.toml"), SiteFile.read("site.toml"))
 
 The folder is that of `coterie run` with the clients that live here; `members.json`, `deliveries.blocks` and
-`sent.jsonl` say more about the network. A run that was stopped, or killed, goes on from its own checkpoint with the round that the
-others are in.
+`sent.jsonl` say more about the network. A run that was stopped, or killed, goes on from its own checkpoint with the
+round that the others are in.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from coterie.sites.place import Network, Site
 from coterie.sites.recording import RecordingCarrier
 from coterie.sites.site import SiteFile
 
-__all__ = ["network_settings", "run_site", "site_job"]
+__all__ = ["network_settings", "read_faults", "run_site", "site_job"]
 
 Opener = Callable[[int], Any]  # makes a carrier, given the size of the largest frame; used as a context manager
 
@@ -138,6 +138,11 @@ def _zenoh(federation: FederationFile, site: SiteFile) -> Opener:
         run=0,
         largest=largest,
     )
+
+
+def read_faults(path: Path | None) -> Any:
+    """Read what goes wrong on purpose; None for nothing."""
+    return None
 
 
 def _faulty(transport: Any, faults: Any, federation: FederationFile) -> Any:
