@@ -19,6 +19,7 @@ from coterie.sites.place import Site, Status
 __all__ = ["FederationScreen", "MemberScreen"]
 
 SHOWN = 12  # neighbours with their weights
+STATES = {"start": "compiling", "round": "", "end": "done", "result": "done", "exit": "ended"}
 
 
 class _Screen:
@@ -132,9 +133,7 @@ class FederationScreen(_Screen):
             connected = str(len(report["connected"])) if "connected" in report else "-"
             refused = str(sum(report.get("refused", {}).values()))
             progress = f"{report.get('round', '-')} of {self._rounds}"
-            state = {"exit": "ended", "result": "done", "end": "done", "round": "", "start": "compiling"}.get(
-                report["event"], report["event"]
-            )
+            state = STATES.get(report["event"], report["event"])
             waited = f"{report.get('waited', 0.0):.1f} s"
             table.add_row(escape(name), progress, *numbers, connected, refused, waited, escape(state))
         return table
