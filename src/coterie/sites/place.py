@@ -1,6 +1,7 @@
 """The place of one member in a run on a network: what happens between two rounds there (see `experiment/place.py`)."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -68,14 +69,16 @@ class Site(Place):
         members: the names of all clients, and which of them live here.
         join: opens the network, given the size of the largest frame that is sent.
         folder: the folder of the run; None writes nothing.
+        pace: seconds from the start of a round to that of the next one, at least: a member on a busy machine.
     """
 
     network: Transport
     meeting: Meeting
     carrier: RecordingCarrier
 
-    def __init__(self, members: Members, join: Callable[[int], Network], folder: Path | None = None):
+    def __init__(self, members: Members, join: Callable[[int], Network], folder: Path | None = None, pace: float = 0.0):
         self.members, self.status = members, Status()
+        self._pace, self._began = pace, 0.0
         self._join, self._folder = join, folder
         self._line = Line()
         self._log: DeliveryLog | None = None
@@ -102,6 +105,8 @@ class Site(Place):
 
     def next_round(self, number: int) -> int:
         """See `Place.next_round`."""
+        time.sleep(max(0.0, self._began + self._pace - time.monotonic()))
+        self._began = time.monotonic()
         self.meeting.company(number)
         number = max(number, self.meeting.card.round)
         if self._late or self.network.heard_round > number:
