@@ -173,7 +173,7 @@ class LocalPeers(Peers):
         active: jax.Array,
         certain: bool,
         whole: jax.Array | None = None,
-        mirrored: bool = False,
+        site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Arrivals", "Centres", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all"]
+__all__ = ["Arrivals", "Centres", "Pair", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all"]
+
+Pair = tuple[int, int]  # (sender, receiver): ids of clients, or that of the hub
 
 
 class Tables(NamedTuple):
