@@ -68,6 +68,7 @@ class Site(Place):
     Args:
         members: the names of all clients, and which of them live here.
         join: opens the network, given the size of the largest frame that is sent.
+        hub: whether a member is the hub.
         folder: the folder of the run; None writes nothing.
         pace: seconds from the start of a round to that of the next one, at least: a member on a busy machine.
     """
@@ -76,14 +77,16 @@ class Site(Place):
     meeting: Meeting
     carrier: RecordingCarrier
 
-    def __init__(self, members: Members, join: Callable[[int], Network], folder: Path | None = None, pace: float = 0.0):
+    def __init__(
+        self, members: Members, join: Callable[[int], Network], hub: bool, folder: Path | None = None, pace: float = 0.0
+    ):
         self.members, self.status = members, Status()
         self._pace, self._began = pace, 0.0
         self._join, self._folder = join, folder
         self._line = Line()
         self._log: DeliveryLog | None = None
         self._late = False  # it came, or comes back, while the others are in the middle of the run
-        self.peers = Remote(self._line)
+        self.peers = Remote(self._line, hub)
 
     def meet(self, done: int, prepare: Callable[[], None]) -> bool:
         """See `Place.meet`: compile, agree with the others, and connect."""

@@ -100,7 +100,7 @@ def run_site(
             recorded = RecordingCarrier(_faulty(transport, faults, federation), federation.names, (me,), folder)
             return Network(transport, recorded, meeting)
 
-        place = Site(members, join, folder, pace)
+        place = Site(members, join, federation.hub is not None, folder, pace)
         if watch is not None:
             watch(place)
         result = execute(job, out=folder, device=device, progress=progress, place=place)
