@@ -5,7 +5,7 @@ Two modes. `exact` runs clients one after another and adds in a fixed order: bit
 share of the clients in `each`; the verbs then see whole arrays, so that the numbers do not depend on the devices.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
+from coterie.peers.arithmetic import usable
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.factory import PeersFactory
@@ -41,6 +42,7 @@ class LocalPeers(Peers):
         plan: how to run.
         arrivals: a recorded loss to repeat in this round; None delivers everything.
         coder: the codec at work; None sends everything as it is.
+        hub: whether there is one. The numbers are the same without, the price is not.
     """
 
     apart = False
@@ -51,8 +53,9 @@ class LocalPeers(Peers):
         plan: Plan = Plan(),  # noqa: B008
         arrivals: Arrivals | None = None,
         coder: Coder | None = None,
+        hub: bool = True,
     ):
-        super().__init__(tables, tables.ids.shape[0], coder)
+        super().__init__(tables, tables.ids.shape[0], coder, hub)
         self._plan, self._arrivals = plan, arrivals
         self._exact = plan.mode == "exact"
         self._where = tables.order[tables.neighbours]  # [C, D] rows of the neighbours
@@ -172,12 +175,17 @@ class LocalPeers(Peers):
         x: Tree,
         active: jax.Array,
         certain: bool,
+        size: Any,
         whole: jax.Array | None = None,
         site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""
         exchange, x = None if certain else self._next_exchange(), self._whole(x)
+        if not self._has_hub:
+            sent = active.astype(jnp.uint32)
+            each = sent * jnp.asarray(size, jnp.uint32)
+            self._charge_everyone(active, size, sent.sum() - sent, each.sum() - each)
         direct = for_average and not self._exact  # no copy of all models: neither put in order nor masked
         arrived = active if direct else active & self._finite(x)
         if exchange is not None and self._arrivals is not None:
@@ -237,20 +245,30 @@ class LocalPeers(Peers):
 
 
 class Simulation(PeersFactory):
-    """All clients live in this process: messages are rows of arrays."""
+    """All clients live in this process: messages are rows of arrays.
 
-    def __init__(self, plan: Plan):
-        self._plan = plan
+    Args:
+        plan: how to run.
+        hub: whether the run that is simulated has a hub; it is priced accordingly.
+    """
+
+    def __init__(self, plan: Plan, hub: bool = True):
+        self._plan, self._hub = plan, hub
+
+    @property
+    def programs(self) -> Hashable:
+        """A program counts what it sends."""
+        return Simulation, self._hub
 
     def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder)
+        return LocalPeers(tables, self._plan, arrivals, coder, self._hub)
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:
-    """Say for each entry of the leading axes `shape` whether all its numbers are finite."""
+    """Say for each entry of the leading axes `shape` whether all its numbers are finite, and none too large."""
     floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
-    each = [jnp.isfinite(a).all(tuple(range(len(shape), a.ndim))) for a in floats]
+    each = [usable(a, tuple(range(len(shape), a.ndim))) for a in floats]
     return jnp.stack([jnp.ones(shape, bool), *each]).all(0)
 
 

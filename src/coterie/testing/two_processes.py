@@ -43,6 +43,7 @@ class SplitRun(NamedTuple):
     rounds: int
     seed: int
     codec: Codec | None = None
+    hub: bool = True
 
 
 class Outcome(NamedTuple):
@@ -55,13 +56,15 @@ class Outcome(NamedTuple):
 
 
 class Half(NamedTuple):
-    """What one process knows at the end: models and losses of its clients, deliveries, bytes it sent."""
+    """What one process knows at the end: models and losses of its clients, deliveries, bytes that its carrier sent, and
+    the traffic that its own ledger counted."""
 
     ids: np.ndarray
     models: Any
     loss: np.ndarray  # [R, C]
     deliveries: list[Delivery]
     sent: dict[tuple[int, int], int]
+    traffic: list[Any]
 
 
 def train(training: Training, rounds: int, arrivals: Sequence[Arrivals] | None = None) -> Outcome:
@@ -109,10 +112,11 @@ class Site:
             self.what.seed,
             ids=self.ids,
             codec=self.what.codec,
-            peers=Remote(self.line),
+            peers=Remote(self.line, self.what.hub),
         )
         outcome = train(training, self.what.rounds)
-        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, dict(self.line.counts.bytes))
+        traffic = [part for part, _ in outcome.traffic]
+        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, dict(self.line.counts.bytes), traffic)
 
     def run_half(self, connection: Any, hub: bool, loss: float, number: int) -> Half:
         """Train over a pipe; messages are lost by chance, others for another `number`."""
