@@ -68,6 +68,7 @@ class Method(abc.ABC):
     in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
     # Its main own hyper-parameter with values worth trying, the default among them: `compare` tunes it after lr.
     tunes: ClassVar[Tunes] = {}
+    hub_state: ClassVar[tuple[str, ...]] = ()  # fields of its state that are the hub's and not the clients'
     newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md
 
     @abc.abstractmethod

@@ -9,7 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Arrivals", "Centres", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all"]
+__all__ = [
+    "LARGEST_SENT", "WATCHED", "Arrivals", "Centres", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all",
+    "within",
+]  # fmt: skip
+
+# A message with a number beyond this, or one that is not finite, is refused: its square would not be finite either.
+LARGEST_SENT = 1e18
 
 
 class Tables(NamedTuple):
@@ -37,6 +43,9 @@ class Tables(NamedTuple):
 class Traffic(NamedTuple):
     """Messages and bytes of one round: from each neighbour, to each neighbour, to and from the hub.
 
+    What went wrong is only counted where somebody watches: in a run with faults, or with robust sums. A message that
+    did not come is lost, one that came and is no message is refused, one whose value was too far away is clipped.
+
     Inside a program bytes have one more axis, the low and the high word, because a round may send more than 4 GiB;
     `on_host` joins the two.
     """
@@ -49,6 +58,15 @@ class Traffic(NamedTuple):
     up_bytes: jax.Array
     down_messages: jax.Array  # [C]
     down_bytes: jax.Array
+    lost: Any = ()  # [C, D] from each neighbour
+    refused: Any = ()
+    clipped: Any = ()
+    hub_lost: Any = ()  # [K] from each client to the hub, or from the hub to it
+    hub_refused: Any = ()  # [K] from each client, at the hub
+    hub_clipped: Any = ()
+
+
+WATCHED = ("lost", "refused", "clipped", "hub_lost", "hub_refused", "hub_clipped")
 
 
 class Arrivals(NamedTuple):
@@ -68,10 +86,12 @@ class Centres(NamedTuple):
     far_weight: Any = None  # [C]
 
 
-def nothing_sent(tables: Tables) -> Traffic:
-    """Return the counters at the start of a round."""
+def nothing_sent(tables: Tables, watched: bool = False) -> Traffic:
+    """Return the counters at the start of a round; with `watched` also those of what goes wrong."""
     edges, clients = tables.neighbours.shape, tables.ids.shape
     shapes = [shape for where in (edges, edges, clients, clients) for shape in (where, (*where, 2))]
+    if watched:
+        shapes += [edges] * 3 + [tables.order.shape] * 3
     return Traffic(*(jnp.zeros(shape, jnp.uint32) for shape in shapes))
 
 
@@ -79,6 +99,8 @@ def on_host(traffic: Traffic) -> Traffic:
     """Copy what was sent to the host, as 64-bit numbers."""
     counts: dict[str, Any] = {}
     for name, value in traffic._asdict().items():
+        if name in WATCHED and isinstance(value, tuple):
+            continue
         words = np.asarray(value).astype(np.int64)
         counts[name] = one_for_all(words[..., 0] + (words[..., 1] << 32) if name.endswith("bytes") else words)
     return Traffic(**counts)
@@ -88,3 +110,8 @@ def one_for_all(values: np.ndarray) -> np.ndarray:
     """Return the same values; equal ones, as most clients send, take the memory of a single one (and are read-only)."""
     first = values.reshape(-1)[:1]
     return np.broadcast_to(first[0], values.shape) if values.size and np.all(values == first) else values
+
+
+def within(values: np.ndarray) -> bool:
+    """Whether all numbers of a message may be used: finite, and not so large that their squares are not."""
+    return not values.size or bool(-LARGEST_SENT <= values.min() and values.max() <= LARGEST_SENT)  # NaN: neither

@@ -17,9 +17,10 @@ from jax.experimental import io_callback
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.peers.arithmetic import message_bytes
-from coterie.peers.base import Arrivals, Peers, Tables, Tree
+from coterie.peers.base import Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing, wrap_vector
-from coterie.peers.factory import PeersFactory
+from coterie.peers.factory import Lost, PeersFactory
+from coterie.peers.injection import FaultTables, injected
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message, Pair
 from coterie.peers.messages import Received
 
@@ -44,12 +45,21 @@ class RemotePeers(Peers):
             compiler, which rounds otherwise than the program does).
         line: this process's end of the network.
         coder: the codec at work; None sends everything as it is.
+        faults: of this round, for what the clients here send; what gets lost, the carrier decides.
+        robust: how far received values may be away (`robust.py`); None: as far as they are.
     """
 
     apart = True
 
-    def __init__(self, tables: Tables, line: Line, coder: Coder | None = None):
-        super().__init__(tables, tables.order.shape[0], coder)
+    def __init__(
+        self,
+        tables: Tables,
+        line: Line,
+        coder: Coder | None = None,
+        faults: FaultTables | None = None,
+        robust: float | None = None,
+    ):
+        super().__init__(tables, tables.order.shape[0], coder, faults, robust)
         self._line = line
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
@@ -104,7 +114,7 @@ class RemotePeers(Peers):
 
         answers = bucket_by_bucket(answer, asked.rows, self.tables.listening, own)
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((here, *a.shape[2:]), a.dtype), answers)
-        values, arrived = self._slots(answers, asked.arrived, "listeners")
+        values, arrived = self._slots(self._sent(answers, leading=2), asked.arrived, "listeners")
         return Received(_by_slot(values), arrived, arrived), like
 
     def _to_hub(
@@ -260,14 +270,14 @@ class Remote(PeersFactory):
     def __init__(self, line: Line):
         self.line = line
 
-    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> RemotePeers:
+    def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> RemotePeers:
         """See `PeersFactory.make`; what is lost, the network decides."""
-        return RemotePeers(tables, self.line, coder)
+        return RemotePeers(tables, self.line, coder, injected(arrivals), self.robust)
 
     @property
     def programs(self) -> Hashable:
         """Callbacks leave a program for this line."""
-        return Remote, id(self.line)
+        return Remote, id(self.line), self.robust
 
     def use_tables(self, tables: Tables) -> None:
         """Address the clients of these tables from now on."""
