@@ -86,7 +86,7 @@ BOTH = [  # `report` of the complete run, and `resume` of the stopped one
     (
         "ledger: client 10**9",
         ledger(neighbours=np.full((3, 2), 10**9)),
-        "names number 1000000000, where there are 3 clients",
+        "names number 1000000000, where there are 3 members",
     ),
     ("ledger: client -1", ledger(neighbours=np.full((3, 2), -1)), "neighbours names number -1, where there are 3"),
     (

@@ -82,6 +82,7 @@ def compare(
     report.html come at the end. The same command continues a comparison that was stopped, and adds methods and seeds.
     """
     from coterie.comparison.config import ComparisonConfig
+    from coterie.sites.federation import simulated
 
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     flags: Flags = {
@@ -92,7 +93,7 @@ def compare(
         "run": {"rounds": rounds},
         "compare": {"methods": names, "seeds": seeds, "splits": splits, "tune": tune},
     }
-    tables = changed(tables_of(sources, target, client, data), flags, changes)
+    tables = simulated(changed(tables_of(sources, target, client, data), flags, changes))
     with code_of(Path(sources[0] if sources else ""), trust_code):
         config = ComparisonConfig.from_dict(tables)
         folder, at = out or Path("comparison"), port if watch else None

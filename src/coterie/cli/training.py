@@ -44,14 +44,15 @@ def run(
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Run one experiment."""
+    """Run one experiment, or simulate a federation of real peers (federation.toml)."""
     from coterie.experiment.config import Experiment
+    from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
     flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
     tables = changed(read_toml(experiment), flags, changes)
     with code_of(experiment, trust_code):
-        chosen = Experiment.from_dict(_for_one_run(tables))
+        chosen = Experiment.from_dict(_for_one_run(simulated(tables)))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"

@@ -51,12 +51,12 @@ class StackedTraining(Training):
         self.method = jax.tree.map(lambda *leaves: np.stack(leaves), *methods)
         self.count = len(methods)
 
-    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+    def call(self, program: Callable, name: Any, *arguments: Any, **options: Any) -> Any:
         """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         # The arguments of all programs are method, tables, clients, key, state, ...; that of `init` has no state.
         batched = [i == 0 or (i == 4 and name != "init") for i in range(3 + len(arguments))]
         together = jax.vmap(program, in_axes=tuple(0 if each else None for each in batched))
-        return super().call(together, ("stacked", self.count, name), *arguments, donate=donate)
+        return super().call(together, ("stacked", self.count, name), *arguments, **options)
 
 
 class Candidate:

@@ -5,7 +5,7 @@ programs. A `Training` is one method, one graph and one seed on it. Neither know
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
 from coterie.experiment.programs import fitting, repairing
-from coterie.graphs.graph import Graph
+from coterie.graphs.graph import Graph, slot_of
 from coterie.learning.buckets import is_buckets
 from coterie.learning.evaluate import evaluate
 from coterie.learning.task import Task, Variables
@@ -32,7 +32,7 @@ from coterie.peers.factory import PeersFactory
 from coterie.peers.local import Plan, Simulation
 from coterie.peers.tables import make_tables, widened
 
-__all__ = ["Engine", "Rounds", "Training"]
+__all__ = ["Engine", "Rounds", "Training", "joined"]
 
 
 class Rounds(NamedTuple):
@@ -112,8 +112,30 @@ class Engine:
 
         return jax.device_put(x, of_all(x, self.size))
 
-    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
-        """Run a program, compiled once for a name and the structure of its arguments; compilation is timed apart."""
+    def call(
+        self,
+        program: Callable,
+        name: Any,
+        *arguments: Any,
+        donate: int | None = None,
+        ready: Callable[[], None] | None = None,
+    ) -> Any:
+        """Run a program, compiled once for a name and the structure of its arguments; compilation is timed apart.
+
+        `ready` is called between the two: what begins there (the time that peers wait for each other) is not spent on
+        compilation.
+        """
+        compiled, arguments = self.compile(program, name, *arguments, donate=donate)
+        if ready is not None:
+            ready()
+        start = time.perf_counter()
+        with fitting():
+            result = jax.block_until_ready(compiled(*arguments))
+        self.seconds["program"] += time.perf_counter() - start
+        return result
+
+    def compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> tuple[Callable, Any]:
+        """Return the compiled program of `call`, and its arguments on the device."""
         start = time.perf_counter()
         arguments = jax.tree.map(lambda a: a if isinstance(a, jax.Array) else self.put(jnp.asarray(a)), arguments)
         leaves, structure = jax.tree.flatten(arguments)
@@ -124,11 +146,7 @@ class Engine:
             with repairing(), fitting():
                 self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start
-            start = time.perf_counter()
-        with fitting():
-            result = jax.block_until_ready(self._compiled[signature](*arguments))
-        self.seconds["program"] += time.perf_counter() - start
-        return result
+        return self._compiled[signature], arguments
 
 
 class Training:
@@ -173,17 +191,30 @@ class Training:
 
     def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
-
-        def program(method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
-            peers = self.peers.make(tables, lost)
-            state = method.init(self.task, peers, clients, key)
-            return state, peers.traffic()
-
-        self.peers.start_round(0)
-        state, traffic = self.call(program, "init", self._init_key, arrivals)
+        state, traffic = self.call(self._init, "init", self._init_key, arrivals, ready=self._starts(0))
         zero = np.zeros((1, self.engine.size))
         state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
         return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
+
+    def _init(self, method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
+        peers = self.peers.make(tables, lost)
+        return method.init(self.task, peers, clients, key), peers.traffic()
+
+    def outline(self) -> Any:
+        """Return a state of the right structure, shapes and types, of zeros: nothing is computed or sent for it."""
+        inputs = (self.method, self._tables, self.engine.clients, self._init_key, None)
+        state = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._init, *inputs)[0])
+        return self.engine.place(state if self.codec is None else Coded(state, self._nothing_remembered(state)))
+
+    def _starts(self, number: int) -> Callable[[], None]:
+        return lambda: self.peers.start_round(number)
+
+    def prepare(self) -> None:
+        """Compile what a round and its evaluation need, before anybody waits for this process."""
+        state, rounds = self.outline(), self.peers.rounds_per_call or 1
+        program, name, inputs = self._rounds_program(state, 1, rounds, None)
+        self._compile(program, name, *inputs, donate=4)
+        self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(1))
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
         """Run rounds `first`, ..., `first + rounds - 1` (counted from 1); `state` is used up."""
@@ -191,16 +222,20 @@ class Training:
         for start in range(0, rounds, per_call):
             end = min(start + per_call, rounds)
             lost = jax.tree.map(lambda a, start=start, end=end: a[start:end], arrivals)
-            self.peers.start_round(first + start)
             state, block = self._advance(state, first + start, end - start, lost)
             blocks.append(block)
-        if len(blocks) == 1:
-            return state, blocks[0]
-        loss, traffic = jax.tree.map(lambda *parts: np.concatenate(parts), *((b.loss, b.traffic) for b in blocks))
-        return state, blocks[-1]._replace(loss=loss, traffic=traffic)
+        return state, joined(blocks)
 
     def _advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None) -> tuple[Any, Rounds]:
         """Run some rounds as one program."""
+        program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
+        state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
+        weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
+        counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
+        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
+
+    def _rounds_program(self, state: Any, first: int, rounds: int, arrivals: Any) -> tuple[Callable, Any, tuple]:
+        """Return the program of some rounds, its name and its arguments."""
 
         def program(
             method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
@@ -211,11 +246,7 @@ class Training:
 
             return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
-        extra = (self._round_key, state, jnp.int32(first), arrivals, self.codec)
-        state, (info, traffic) = self.call(program, ("advance", rounds), *extra, donate=4)
-        weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
-        counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
-        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
+        return program, ("advance", rounds), (self._round_key, state, jnp.int32(first), arrivals, self.codec)
 
     def _round(
         self,
@@ -257,8 +288,7 @@ class Training:
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Traffic:
             return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
 
-        self.peers.start_round(1)
-        return on_host(self.call(program, "price", self._round_key, state, self.codec))
+        return on_host(self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1)))
 
     def inner(self, state: Any) -> Any:
         """Return the method's own part of a state."""
@@ -269,46 +299,55 @@ class Training:
         ends = [end for end in self.method.stages() if first <= end < first + rounds]
         return min(ends) - first + 1 if ends else rounds
 
-    def next_stage(self, state: Any, number: int) -> tuple[Any, Traffic | None]:
+    def next_stage(
+        self, state: Any, number: int, agree: Callable[[int, Graph], Graph] = lambda number, graph: graph
+    ) -> tuple[Any, Traffic | None]:
         """Begin a new stage if one begins after round `number`: the method says which edges stay.
 
-        A kept graph need not be symmetric, so `share` tells everyone who keeps whom. Returns the state for the new
-        tables, and the traffic of that exchange (None if the stage goes on).
+        A kept graph need not be symmetric, so `share` tells everyone who keeps whom; a client that is away keeps all
+        its neighbours. On a network `agree(number, graph)` returns the graph that everybody uses. Returns the state
+        for the new tables, and the traffic of that exchange (None if the stage goes on).
         """
         if number not in self.method.stages():
             return state, None
 
         def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
             peers = self.peers.make(tables)
-            kept, _ = peers.share(method.keep(state, tables.present, peers.clients), certain=True)
-            return kept, peers.traffic()
+            return peers.share(method.keep(state, tables.present, peers.clients), certain=True), peers.traffic()
 
-        kept, traffic = self.call(program, ("keep", number), self.inner(state))
-        graph, slots = self.graph.keep(np.asarray(kept))
+        (kept, arrived), traffic = self.call(program, ("keep", number), self.inner(state))
+        kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
+        graph = agree(number, self.graph.keep(kept)[0])
+        return self.enter_stage(state, graph, number + 1), jax.tree.map(lambda a: a[None], on_host(traffic))
+
+    def enter_stage(self, state: Any, graph: Graph, first: int) -> Any:
+        """Return the state on a graph with fewer edges, used from round `first` on."""
+        everyone = np.arange(graph.clients)[:, None]
+        kept = slot_of(graph.neighbours, graph.present, everyone, self.graph.neighbours) >= 0
+        graph, slots = self.graph.keep(kept)
         rows = slots if self._ids is None else slots[self._ids]
         narrow = self.method.narrow(self.inner(state), slot_taker(rows))
-        self.method = self.method.at_stage(number + 1)
+        self.method = self.method.at_stage(first)
         self._use(graph, np.zeros(graph.neighbours.shape))
         state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
-        return self.engine.place(state), jax.tree.map(lambda a: a[None], on_host(traffic))
+        return self.engine.place(state)
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""
-
-        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
-            peers = self.peers.make(tables)
-            models, before = self._models(method, peers, clients, key, state, number)
-            metrics = evaluate(self.task, peers, models, clients)
-            if before is not None:
-                metrics["untuned"] = evaluate(self.task, peers, before, clients)["test"]
-            return metrics
-
-        by_split = self.call(program, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
             f"{split}_{name}": np.asarray(values)
             for split, metrics in by_split.items()
             for name, values in metrics._asdict().items()
         }
+
+    def _evaluate(self, method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+        peers = self.peers.make(tables)
+        models, before = self._models(method, peers, clients, key, state, number)
+        metrics = evaluate(self.task, peers, models, clients)
+        if before is not None:
+            metrics["untuned"] = evaluate(self.task, peers, before, clients)["test"]
+        return metrics
 
     def models(self, state: Any, number: int) -> Variables:
         """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
@@ -324,10 +363,29 @@ class Training:
         tuned = method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number))
         return (models, None) if tuned is None else (tuned, models)
 
-    def call(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> Any:
+    def call(
+        self,
+        program: Callable,
+        name: Any,
+        *arguments: Any,
+        donate: int | None = None,
+        ready: Callable[[], None] | None = None,
+    ) -> Any:
         """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
-        return self.engine.call(program, key, *always, *arguments, donate=donate)
+        return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready)
+
+    def _compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> None:
+        key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
+        self.engine.compile(program, key, *always, *arguments, donate=donate)
+
+
+def joined(blocks: Sequence[Rounds]) -> Rounds:
+    """Return several blocks of rounds as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    loss, traffic = jax.tree.map(lambda *parts: np.concatenate(parts), *((b.loss, b.traffic) for b in blocks))
+    return blocks[-1]._replace(loss=loss, traffic=traffic)
 
 
 def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:

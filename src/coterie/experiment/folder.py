@@ -15,6 +15,8 @@
     intervals.json    of a regression: how far predictions may be off (validation rows)
     summary.json      written last: the run is complete
     machine.json      the kind and number of devices it began on, which a resumed run uses again
+    members.json      of a run on a network: all its members, and which of them live here
+    sent.jsonl        of such a run: every message that left, with its size and digest; never shortened
     lock              locked by the process that runs (the system releases it when that process dies)
 
 Metrics, timing, graph and ledger grow during the run, and are only made durable (`sync`) before a checkpoint that
@@ -37,6 +39,7 @@ from coterie.data.tables.preparation import Preparation
 from coterie.errors import CoterieError
 from coterie.experiment import schemas
 from coterie.experiment.about import about_clients, fingerprint
+from coterie.experiment.members import Members, keep_members, read_members
 from coterie.experiment.tables import read_graphs, read_ledger, read_network, read_scores
 from coterie.peers.ledger import Ledger
 from coterie.storage.arrays import npz_bytes
@@ -57,7 +60,7 @@ MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.sa
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
 LOGS = ("deliveries.blocks", "sent.jsonl")  # of a run on a network: what happened, never cut
 FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json", *LOGS)
-FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "config.toml")
+FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "members.json", "config.toml")
 ROUND = table({"round": whole(1)}, rest=lambda value: value)
 
 
@@ -104,8 +107,11 @@ class RunFolder:
         """Keep every other process from writing to the folder."""
         return self.owned.lock()
 
-    def create(self, config: dict[str, Any], federation: Federation) -> None:
-        """Make the folder of a new run; config.toml comes last and says that it is complete."""
+    def create(self, config: dict[str, Any], federation: Federation, members: Members | None = None) -> None:
+        """Make the folder of a new run; config.toml comes last and says that it is complete.
+
+        `members` are those of a run on a network, of whom `federation` has the ones that live here.
+        """
         begun = self.exists()
         if not begun:  # a folder of an earlier version is marked when it is continued
             self.owned.mark()
@@ -118,6 +124,8 @@ class RunFolder:
             if federation.preparation is not None:
                 record = json.dumps(federation.preparation.to_dict(), ensure_ascii=False)
                 self._replace("preparation.json", record.encode(errors="replace"))
+            if members is not None:
+                keep_members(self.path, members)
             self._replace("config.toml", dump_toml(config).encode())
 
     def exists(self) -> bool:
@@ -270,6 +278,11 @@ class RunFolder:
         with self._advice():
             return schemas.read_clients(self.path)
 
+    def members(self) -> Members | None:
+        """Return the members of a run on a network; None for a simulation."""
+        with self._advice():
+            return read_members(self.path)
+
     def _count(self) -> int:
         return len(self.clients()["names"])
 
@@ -289,7 +302,7 @@ class RunFolder:
             return schemas.read_rows(self.path, file, self._count())
 
     def _records(self, kind: str) -> Iterator[tuple[int, str, bytes]]:
-        """Yield round, place and content of every record of graph or ledger, in the order of rounds."""
+        """Yield round, place and content of every record of a kind of `BLOCKS`, in the order of rounds."""
         for name in self.owned.names(kind, EARLIER):
             yield int(name[:-4]), str(self.path / kind / name), read_file(self.path, kind, name)
         file = f"{kind}.blocks"
@@ -299,8 +312,9 @@ class RunFolder:
 
     def graphs(self) -> dict[int, dict[str, np.ndarray]]:
         """Return `neighbours`, `present` and `weights` by round."""
+        members = self.members()
         with self._advice():
-            return read_graphs(self._records("graph"), self._count())
+            return read_graphs(self._records("graph"), self._count(), members and len(members.names))
 
     def scores(self) -> dict[str, np.ndarray] | None:
         """Return all scores of the kept models; None for a run of version 0.1, which has only its metric."""
@@ -311,8 +325,11 @@ class RunFolder:
 
     def ledger(self) -> Ledger:
         """Return what was sent."""
+        members = self.members()
         with self._advice():
-            return read_ledger(self._records("ledger"), tuple(self.clients()["names"]))
+            if members is None:
+                return read_ledger(self._records("ledger"), tuple(self.clients()["names"]))
+            return read_ledger(self._records("ledger"), members.names, members.here)
 
 
 def _has_other_names(path: Path) -> bool:

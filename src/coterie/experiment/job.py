@@ -58,8 +58,17 @@ class Job:
     measured_graph: MeasuredGraph | None = None
 
     @classmethod
-    def of(cls, experiment: Experiment, federation: Federation | None = None, task: Task | None = None) -> "Job":
-        """Make a job of an experiment: load its data (unless given), build its model (unless given) and its graph."""
+    def of(
+        cls,
+        experiment: Experiment,
+        federation: Federation | None = None,
+        task: Task | None = None,
+        clients: int | None = None,
+    ) -> "Job":
+        """Make a job of an experiment: load its data (unless given), build its model (unless given) and its graph.
+
+        `clients` is the number of all clients, where `federation` has only those that live here.
+        """
         if federation is None:
             experiment, federation = experiment.load()
         elif experiment.partition is not None and isinstance(experiment.partition.spec, DataDefault):
@@ -68,8 +77,8 @@ class Job:
         check_fit(task.size, len(federation), task.dtype)
         method = experiment.method.spec
         method.check(task, federation)
-        measured = measure_graph(method, experiment.graph, federation, task)
-        graph, weights = make_graph(method, experiment.graph, len(federation), measured)
+        measured = measure_graph(method, experiment.graph, federation, task) if clients is None else None
+        graph, weights = make_graph(method, experiment.graph, clients or len(federation), measured)
         if isinstance(method, Solved) and _sends_coded(experiment):
             warnings.warn(
                 f"codec {experiment.codec.name} changes nothing for {experiment.method.name}: what it sends is small "

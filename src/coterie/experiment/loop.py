@@ -13,12 +13,13 @@ import numpy as np
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
 from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, with_stage
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine, Rounds, Training, joined
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.interruption import held_back
 from coterie.experiment.intervals import intervals_of
 from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import shared_model
+from coterie.experiment.place import Place
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
 from coterie.experiment.scores import Scores
@@ -47,14 +48,18 @@ class Loop:
         engine: the federation on its device.
         folder: where to write; None keeps everything in memory.
         progress: called after every evaluation.
+        place: where the clients live; default: all of them here, in a simulation.
     """
 
-    def __init__(self, job: Job, engine: Engine, folder: RunFolder | None, progress: Progress):
+    def __init__(
+        self, job: Job, engine: Engine, folder: RunFolder | None, progress: Progress, place: Place | None = None
+    ):
         self.job, self.engine, self.folder, self.progress = job, engine, folder, progress
+        self.place = place or Place()
         self.validated = job.federation.validation.count > 0
         self.staged = bool(job.method.stages())
         self.groups = None  # the true groups, to compare a learned graph with
-        if job.method.learns_weights:
+        if job.method.learns_weights and self.place.members is None:
             self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
@@ -69,13 +74,16 @@ class Loop:
                 stacklevel=2,
             )
         self.training = self._training(job.graph, job.weights)
-        self.ledger = Ledger(job.federation.names, job.graph.neighbours)
+        members = self.place.members
+        names = job.federation.names if members is None else members.names
+        self.ledger = Ledger(names, self.place.rows(job.graph.neighbours), ids=self.place.ids)
         self.totals = self.ledger.totals()
         self.rows: list[dict[str, Any]] = []
         self.graphs: dict[int, dict[str, np.ndarray]] = {}
         self.round = self.best_round = self.waited = 0
         self.best: Any = None
         self.best_score: float | None = None
+        self.unrecorded: list[Rounds] = []  # since the last record
         self.spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # seconds before a resume
         self.started = {"wall": time.monotonic(), **engine.seconds}
         self.last_saved = time.monotonic()
@@ -83,19 +91,27 @@ class Loop:
     def _training(self, graph: Graph, weights: np.ndarray) -> Training | Fitting:
         """Make what trains on a graph: round after round, or at once where the method solves its problem."""
         kind = Fitting if isinstance(self.job.method, Solved) else Training
-        return kind(self.engine, self.job.method, graph, weights, self.job.settings.seed, codec=self.job.codec)
+        return kind(
+            self.engine,
+            self.job.method,
+            graph,
+            weights,
+            self.job.settings.seed,
+            ids=self.place.ids,
+            codec=self.job.codec,
+            peers=self.place.peers,
+        )
 
     def run(self) -> Result:
         """Go from the start, or from the newest checkpoint, to the end."""
         settings = self.job.settings
         every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
         self.progress("start", 0, settings.rounds, {})
-        self.state, opening = self.training.init()
-        if not self._restore():
-            opening = with_cost_of_inputs(with_cost_of_graph(opening, self.job), self.job.federation)
-            self._record(0, opening, self.job.graph)
-        short = False  # how long a block of rounds takes is not known before the first
+        self._begin()
+        apart = self.place.members is not None
+        short = apart  # how long a block of rounds takes is not known before the first
         while not self._ended():
+            self._keep_up()
             began = time.monotonic() - self.engine.seconds["compile"]
             # A signal waits until a short block is saved; before a long one there was a checkpoint.
             with held_back(short) as stopping:
@@ -104,23 +120,67 @@ class Loop:
                 self.progress("round", self.round, settings.rounds, row)
                 if stopping():
                     self._save(now=True)
-            short = time.monotonic() - self.engine.seconds["compile"] - began < CHECKPOINT_SECONDS
+            short = apart or time.monotonic() - self.engine.seconds["compile"] - began < CHECKPOINT_SECONDS
         return self._finish()
 
+    def _begin(self) -> None:
+        """Restore the newest checkpoint, or start; on a network, meet the others first."""
+        restored = self._restore()
+        self.place.meet(self.round if restored else -1, self.training.prepare)
+        if restored:
+            return
+        self.state, opening = self.training.init()
+        self.place.round_done(0)
+        opening = with_cost_of_inputs(with_cost_of_graph(opening, self.job), self.job.federation)
+        self._record(0, opening, self.job.graph)
+        if self.place.members is not None:  # who comes back finds the state it began with
+            self._save(now=True)
+
+    def _keep_up(self) -> None:
+        """Go on with the round that the others are in; a simulation is never behind."""
+        try:
+            number = min(self.place.next_round(self.round + 1), self.job.settings.rounds)
+        except CoterieError:  # nobody else is left
+            self._save(now=True)
+            raise
+        if number <= self.round + 1:
+            return
+        self._record_rest()
+        missed, self.round = self.round + 1, number - 1
+        graph = self.place.graph_in_use(number) if self.staged else None
+        if graph is not None and graph.edges() != self.training.graph.edges():
+            self.state = self.training.enter_stage(self.state, graph, number)
+        note = f"rounds {missed} to {number - 1} went on without this site; it goes on with round {number}"
+        self.progress("note", self.round, self.job.settings.rounds, {"note": note})
+
     def _block(self, every: int) -> dict[str, np.ndarray]:
-        """Train until the next evaluation and record it; returns its row."""
+        """Train until the next evaluation and record it; returns its row. On a network, a block is one round, and
+        those without an evaluation return no row."""
         count = min(every - self.round % every, self.job.settings.rounds - self.round)
         count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
+        to_evaluation, count = count, min(count, self.training.peers.rounds_per_call or count)
         self.state, block = self.training.advance(self.state, self.round + 1, count)
         for number, loss in enumerate(block.loss, self.round + 1):
             self._refuse_nan(number, {"train_loss": loss})
         self.round += count
+        self.place.round_done(self.round, block, graph)
+        self.unrecorded.append(block)
+        if count < to_evaluation:
+            return {}
         row = self.training.evaluate(self.state, self.round) | {"train_loss": block.loss[-1]}
         self._refuse_nan(self.round, row)
+        self.place.evaluated(row)
         self._judge(self.round, row)
-        self.state, announced = self.training.next_stage(self.state, self.round)
+        self.state, announced = self.training.next_stage(self.state, self.round, self.place.agree)
+        block, self.unrecorded = joined(self.unrecorded), []
         self._record(self.round, block if announced is None else with_stage(block, announced), graph, row)
         return row
+
+    def _record_rest(self) -> None:
+        """Record the rounds that no evaluation has followed yet."""
+        if self.unrecorded:
+            block, self.unrecorded = joined(self.unrecorded), []
+            self._record(self.round, block, self.training.graph)
 
     def _ended(self) -> bool:
         """Whether all rounds are done or patience is used up."""
@@ -138,23 +198,25 @@ class Loop:
                 )
 
     def _record(self, number: int, block: Any, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:
-        """Record a block of rounds and the evaluation after it; the start is a block without an evaluation."""
-        entry = self.ledger.add(number - len(block.loss) + 1 if row else 0, block.traffic, graph.neighbours)
-        cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry]).totals()
+        """Record a block of rounds and the evaluation after it, if there was one; round 0 is the start."""
+        first, rounds = (number - len(block.loss) + 1 if number else 0), len(block.loss)
+        neighbours = self.place.rows(graph.neighbours)
+        entry = self.ledger.add(first, block.traffic, neighbours, self.place.frames(first, rounds))
+        cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry], self.ledger.ids).totals()
         self.totals = {name: total + cost[name] for name, total in self.totals.items()}
         if row is not None:
             line = {"round": number} | {name: value.tolist() for name, value in row.items()}
             line |= {f"bytes_{name}": total.tolist() for name, total in self.totals.items()}
             line |= {name: count.tolist() for name, count in (block.counts or {}).items()}
             if block.weights is not None:
-                table = {"neighbours": graph.neighbours, "present": graph.present, "weights": block.weights}
+                table = {"neighbours": neighbours, "present": self.place.rows(graph.present), "weights": block.weights}
                 self.graphs[number] = table
                 line |= {} if self.groups is None else graph_quality(table, self.groups)
             self.rows.append(line)
         if self.folder is None:
             return
-        self.folder.save_arrays("ledger", number, entry if row else entry | {"neighbours": self.job.graph.neighbours})
-        if number in self.graphs:
+        self.folder.save_arrays("ledger", number, entry if number else entry | {"neighbours": self.ledger.neighbours})
+        if row is not None and number in self.graphs:
             self.folder.save_arrays("graph", number, self.graphs[number])
         if row is not None:
             self.folder.append("metrics.jsonl", self.rows[-1])
@@ -183,6 +245,8 @@ class Loop:
         due = len(self.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
         if not (due or now or self._ended()):
             return
+        self._record_rest()
+        self.place.saving()
         self.folder.sync()
         arrays = Snapshot(state=jax.device_get(self.state), best=self.best, graph=self._graph_arrays())
         record = Record(
@@ -222,8 +286,9 @@ class Loop:
         self.best_round, self.waited, self.best_score = record.best_round, record.waited, record.best_score
         if self.staged:
             self._return_to_stage(saved.graph())
-        best = self.job.method.models(self.training.inner(self.state)) if saved.has("best") else None
-        arrays = saved.snapshot(like=Snapshot(state=self.state, best=best, graph=self._graph_arrays()))
+        like = self.training.outline()
+        best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
+        arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
         self.state, self.best = self.engine.place(arrays.state), jax.device_get(arrays.best)
         self._read_back(self.folder, record)
         return True
@@ -233,7 +298,6 @@ class Loop:
         weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
         self.training = self._training(graph, weights)
         self.training.method = self.job.method.at_stage(self.round + 1)
-        self.state, _ = self.training.init()  # only its shapes are used
 
     def _read_back(self, folder: RunFolder, record: Record) -> None:
         """Read what was written until the checkpoint, and cut off the rest."""
@@ -257,7 +321,9 @@ class Loop:
             names=job.federation.names,
             rows=self.rows,
             ledger=self.ledger,
-            graphs=self.graphs,
+            graphs=self.graphs if self.place.members is None else {},
+            cooperation=self.graphs,
+            members=self.place.members,
             seconds=self._seconds(),
             best_round=self.best_round,
             metric=job.task.metric,

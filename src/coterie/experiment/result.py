@@ -12,6 +12,7 @@ from coterie.errors import CoterieError
 from coterie.experiment import cooperation
 from coterie.experiment.figures import role_of, summary_of, worst
 from coterie.experiment.folder import RunFolder, model_file
+from coterie.experiment.members import Members
 from coterie.experiment.personal_model import PersonalModel, by_name, read_model
 from coterie.experiment.prediction import Answers, route
 from coterie.experiment.scores import Scores
@@ -38,7 +39,8 @@ class Result:
         names: the clients' names.
         rows: one entry per evaluation: `round` and the metrics of every client `[K]`.
         ledger: messages and bytes.
-        graphs: by round, `neighbours`, `present` and `weights [K, D]`; empty where the method has no graph.
+        graphs: by round, `neighbours`, `present` and `weights [K, D]`; empty where the method has no graph, or where
+            only some clients live here.
         seconds: wall time in total, in compilation, in the compiled program.
         best_round: the evaluation whose models are kept: the last, or the best where a run stops early or has a path.
         metric: the name of the score.
@@ -51,6 +53,8 @@ class Result:
         answers: how rows become inputs and outputs predictions, or what makes that (see `prediction_rules`).
         learns_weights: whether the method learns with whom to cooperate.
         trust_code: whether code that the folder names (FILE.py:CLASS) may run when a model is asked for.
+        members: of a run on a network, all its members and which of them live here; None for a simulation.
+        cooperation: the rows of `graphs` of the clients that live here.
     """
 
     config: dict[str, Any]
@@ -70,6 +74,8 @@ class Result:
     answers: Any = None
     learns_weights: bool = False
     trust_code: bool = False
+    members: Members | None = None
+    cooperation: dict[int, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         from coterie.experiment.describe import line
@@ -291,12 +297,15 @@ class Result:
             raise CoterieError(
                 f"{folder.path / 'metrics.jsonl'} lacks round {summary['round']}, which summary.json names"
             )
+        members, graphs = folder.members(), folder.graphs()
         return cls(
             config=config,
             names=tuple(folder.clients()["names"]),
             rows=rows,
             ledger=folder.ledger(),
-            graphs=folder.graphs(),
+            graphs=graphs if members is None else {},
+            cooperation=graphs,
+            members=members,
             seconds=summary["seconds"],
             best_round=summary["round"],
             metric=summary["metric"],

@@ -13,6 +13,7 @@ from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.machine import keep_machine
+from coterie.experiment.place import Place
 from coterie.experiment.result import Result
 from coterie.experiment.screen import shown_run
 from coterie.graphs.measured import MeasuredGraph
@@ -97,10 +98,14 @@ def execute(
     device: str | Device = "auto",
     progress: Progress | None = None,
     engine: Engine | None = None,
+    place: Place | None = None,
 ) -> Result:
-    """Run a job from its start or from its newest checkpoint; a folder that is complete is only read."""
+    """Run a job from its start or from its newest checkpoint; a folder that is complete is only read.
+
+    `place` says where the clients live, if not all of them live here.
+    """
     if out is None:
-        return _train(job, None, device, progress, engine)
+        return _train(job, None, device, progress, engine, place)
     folder = RunFolder(out)
     folder.check(job.config, job.federation)
     if not folder.complete:
@@ -108,22 +113,27 @@ def execute(
         with folder.lock():
             if folder.exists() != existed:  # another process has made it in the meantime
                 folder.check(job.config, job.federation)
-            folder.create(job.config, job.federation)
+            folder.create(job.config, job.federation, None if place is None else place.members)
             if not folder.complete:  # the process that had the lock before may have completed it
                 if job.measured_graph is not None:  # a run continues with the graph it began with, on any machine
                     job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
                 device = _device(device, out) if engine is None else engine.device
                 keep_machine(folder.path, device.machine)
-                return _train(job, folder, device, progress, engine)
+                return _train(job, folder, device, progress, engine, place)
     return Result.read(folder.path, job.method.adapt(job.task))
 
 
 def _train(
-    job: Job, folder: RunFolder | None, device: str | Device, progress: Progress | None, engine: Engine | None
+    job: Job,
+    folder: RunFolder | None,
+    device: str | Device,
+    progress: Progress | None,
+    engine: Engine | None,
+    place: Place | None,
 ) -> Result:
     with precision(job.settings.precision):
         engine = engine or Engine.of(job, _device(device))
-        return Loop(job, engine, folder, progress or (lambda *_: None)).run()
+        return Loop(job, engine, folder, progress or (lambda *_: None), place).run()
 
 
 def _shown(job: Job, progress: Progress | bool | None) -> contextlib.AbstractContextManager[Progress | None]:

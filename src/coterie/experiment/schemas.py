@@ -40,8 +40,8 @@ from coterie.storage.schema import (
 )
 
 __all__ = [
-    "COMPARISON", "CONFIG", "METRICS", "TIMING", "clients_schema", "read_clients", "read_comparison", "read_config",
-    "read_intervals", "read_preparation", "read_rows", "read_summary",
+    "COMPARISON", "CONFIG", "METRICS", "TIMING", "clients_schema", "preparation_schema", "read_clients",
+    "read_comparison", "read_config", "read_intervals", "read_preparation", "read_rows", "read_summary",
 ]  # fmt: skip
 
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
@@ -220,11 +220,12 @@ def read_preparation(folder: Path, about: Mapping[str, Any] | None = None) -> Pr
     """
     if not holds(folder, "preparation.json"):
         return None
-    fits = functools.partial(_preparation_schema, about=about)
+    fits = functools.partial(preparation_schema, about=about)
     return Preparation.from_dict(read_json(folder, "preparation.json", fits))
 
 
-def _preparation_schema(value: Any, about: Mapping[str, Any] | None) -> Any:
+def preparation_schema(value: Any, about: Mapping[str, Any] | None = None) -> Any:
+    """Check how rows of a table become inputs; with `about`, against what the models take."""
     record(Preparation)(value)
     needed = {"statistics": plain, "sent": plain, "clients": each(_rows_of_client)}
     table(needed, {"standardise": word("federated", "local", "none")}, rest=plain)(value)

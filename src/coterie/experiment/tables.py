@@ -1,6 +1,7 @@
 """The arrays in the folder of a run: what each file must hold, and how it is read. No JAX here.
 
-`clients` and `slots` are lengths that all arrays of a file share; the number of clients is that of clients.json.
+`clients` and `slots` are lengths that all arrays of a file share; the number of clients is that of clients.json. In the
+folder of a site, whose members live elsewhere, `members` is the number of them all.
 """
 
 from collections.abc import Iterable
@@ -18,12 +19,13 @@ from coterie.storage.owned import memory_limit, read_file
 __all__ = ["read_graphs", "read_ledger", "read_network", "read_scores"]
 
 PER_SLOT, PER_CLIENT = ("clients", "slots"), ("clients",)
-NEIGHBOURS = Array("iu", PER_SLOT, below="clients")
+NEIGHBOURS = Array("iu", PER_SLOT, below="members")
 GRAPH = {"neighbours": NEIGHBOURS, "present": Array("b", PER_SLOT), "weights": Array("biuf", PER_SLOT, finite=False)}
 WHAT = ("messages", "bytes")
 BY_SLOT = {f"{link}_{what}": Array("iu", ("rounds", *PER_SLOT), least=0) for link in ("heard", "told") for what in WHAT}
 BY_HUB = {f"{link}_{what}": Array("iu", ("rounds", *PER_CLIENT), least=0) for link in ("up", "down") for what in WHAT}
-TRAFFIC = {"rounds": Array("iu", ("rounds",), least=0), "neighbours": NEIGHBOURS, **BY_SLOT, **BY_HUB}
+FRAMES = {f"{way}_{what}": BY_HUB[f"up_{what}"] for way in ("sent", "received") for what in WHAT}
+TRAFFIC = {"rounds": Array("iu", ("rounds",), least=0), "neighbours": NEIGHBOURS, **BY_SLOT, **BY_HUB, **FRAMES}
 NETWORK = {
     "edges": Array("iu", ("edges", 2), below="clients"),
     "weights": Array("iuf", ("edges",)),
@@ -41,20 +43,26 @@ Arrays = dict[str, np.ndarray]
 Record = tuple[int, str, bytes]  # round, where it is, and its content
 
 
-def read_graphs(records: Iterable[Record], clients: int) -> dict[int, Arrays]:
+def read_graphs(records: Iterable[Record], clients: int, members: int | None = None) -> dict[int, Arrays]:
     """Read the weights at each evaluation: by round, `neighbours`, `present` and `weights`."""
     tables, left = {}, memory_limit()
+    lengths = {"clients": clients, "members": members or clients}
     for number, place, content in records:
-        tables[number] = read_npz(content, place, GRAPH, GRAPH, {"clients": clients}, left)
+        tables[number] = read_npz(content, place, GRAPH, GRAPH, lengths, left)
         left -= sum(array.nbytes for array in tables[number].values())
     return tables
 
 
-def read_ledger(records: Iterable[Record], names: tuple[str, ...]) -> Ledger:
-    """Read what was sent; the first block has the neighbours, and others have their own after the graph has changed."""
-    ledger, left = Ledger(names, np.zeros((len(names), 0), np.int32)), memory_limit()
+def read_ledger(records: Iterable[Record], names: tuple[str, ...], here: tuple[int, ...] | None = None) -> Ledger:
+    """Read what was sent; the first block has the neighbours, and others have their own after the graph has changed.
+
+    `here` are the ids whose rows these are, where only some clients live here.
+    """
+    rows = len(names) if here is None else len(here)
+    ids = None if here is None else np.array(here)
+    ledger, left = Ledger(names, np.zeros((rows, 0), np.int32), ids=ids), memory_limit()
     for _, place, content in records:
-        block = read_npz(content, place, TRAFFIC, ("rounds",), {"clients": len(names)}, left)
+        block = read_npz(content, place, TRAFFIC, ("rounds",), {"clients": rows, "members": len(names)}, left)
         block = {name: one_for_all(array) for name, array in block.items()}
         left -= sum(array.nbytes for array in block.values())
         if not ledger.blocks:

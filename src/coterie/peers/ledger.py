@@ -4,6 +4,7 @@ Traffic with a hub has its own links: `mean` costs one model up and one down for
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,26 @@ class Ledger:
         neighbours: `[K, D]` ids by slot.
         blocks: one for each call of the program: `rounds [R]` and for each link `messages` and `bytes`, `[R, K, D]`
             or `[R, K]`; round 0 is what the start cost. After the graph has changed a block has its own `neighbours`.
+        ids: whose rows these are, where only some clients live here; None: everybody's. Such a ledger does not know
+            what others counted of a client here, so its blocks have the frames that left and came, `[R, C]`:
+            `sent_messages`, `sent_bytes`, `received_messages`, `received_bytes`.
     """
 
     names: tuple[str, ...]
     neighbours: np.ndarray
     blocks: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+    ids: np.ndarray | None = None
 
-    def add(self, first: int, traffic: Any, neighbours: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    def add(
+        self,
+        first: int,
+        traffic: Any,
+        neighbours: np.ndarray | None = None,
+        frames: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Add a block that begins with round `first`; returns it. `neighbours` is its table, if the graph changed."""
-        block = {name: np.asarray(value) for name, value in traffic._asdict().items() if np.any(value)}
+        counts = {**traffic._asdict(), **(frames or {})}
+        block = {name: np.asarray(value) for name, value in counts.items() if np.any(value)}
         block["rounds"] = first + np.arange(len(traffic.up_bytes))
         if neighbours is not None and not np.array_equal(neighbours, self.neighbours):
             block["neighbours"] = neighbours
@@ -40,7 +52,9 @@ class Ledger:
         return block
 
     def totals(self, what: str = "bytes") -> dict[str, np.ndarray]:
-        """Return what each client `sent` and `received` over all rounds, `[K]` each."""
+        """Return what each client (of those that live here) `sent` and `received` over all rounds, `[K]` each."""
+        if self.ids is not None:
+            return {way: self._frames(f"{way}_{what}") for way in ("sent", "received")}
         sent, received = np.zeros(len(self.names), np.int64), np.zeros(len(self.names), np.int64)
         for block in self.blocks:
             for link in _EDGE_LINKS:
@@ -55,6 +69,11 @@ class Ledger:
             if f"down_{what}" in block:
                 received += block[f"down_{what}"].astype(np.int64).sum(0)
         return {"sent": sent, "received": received}
+
+    def _frames(self, name: str) -> np.ndarray:
+        assert self.ids is not None
+        none = np.zeros(len(self.ids), np.int64)
+        return sum((block[name].astype(np.int64).sum(0) for block in self.blocks if name in block), start=none)
 
     def bytes_per_client(self) -> float:
         """Return the mean over clients of bytes sent and received."""
@@ -74,9 +93,10 @@ class Ledger:
                     continue
                 messages = block[f"{link}_messages"]
                 index = np.nonzero(messages)
-                me = index[1]
+                row = index[1]
+                me = row if self.ids is None else self.ids[row]
                 neighbours = block.get("neighbours", self.neighbours)
-                other = neighbours[me, index[2]] if link in _EDGE_LINKS else np.full(len(me), hub)
+                other = neighbours[row, index[2]] if link in _EDGE_LINKS else np.full(len(me), hub)
                 sender, receiver = (other, me) if link in ("heard", "down") else (me, other)
                 rows = {"round": block["rounds"][index[0]], "sender": names[sender], "receiver": names[receiver]}
                 rows |= {"messages": messages[index], "bytes": block[f"{link}_bytes"][index]}
