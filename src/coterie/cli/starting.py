@@ -16,26 +16,61 @@ __all__ = ["check", "init"]
 
 def init(
     sources: Annotated[
-        list[str], typer.Argument(metavar="FILE [FILE ...]", help="A table, one for each site, a pattern or a folder.")
-    ],
-    target: Annotated[str, typer.Option(help="The column that is predicted.")],
+        list[str] | None,
+        typer.Argument(metavar="[FILE ...]", help="A table, one for each site, a pattern or a folder."),
+    ] = None,
+    target: Target = None,
     client: Client = None,
-    out: Annotated[Path, typer.Option(help="The experiment to write.")] = Path("experiment.toml"),
+    federation: Annotated[
+        str | None,
+        typer.Option(help="Real peers instead: how many members, or their names with commas between."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write (experiment.toml, federation.toml).")] = None,
 ) -> None:
     """Write a commented experiment for a table: what each column becomes, and every setting with its meaning.
 
     coterie init visits.csv --target died --client hospital
 
     coterie check experiment.toml && coterie compare experiment.toml
+
+    With --federation, the files of real peers: federation.toml, a site.toml for each member and, for a table,
+    columns.json. Without a table it is an example that works on this machine.
+
+    coterie init --federation 4 && coterie peers federation.toml --local
     """
+    if federation is not None:
+        _init_federation(federation, sources or [], target, client, out or Path("federation.toml"))
+        return
+    if not sources or target is None:
+        raise CoterieError("name a table and --target COLUMN, or --federation 4 for an example of real peers")
     from coterie.data.tables.starter import init_toml
+
+    out = out or Path("experiment.toml")
+    text = init_toml(sources[0] if len(sources) == 1 else tuple(sources), target, client)
+    _write_new({out: text})
+    say(f"written: {out}\nnext: {command('check', out)}, then {command('compare', out)}")
+
+
+def _init_federation(members: str, sources: list[str], target: str | None, client: str | None, out: Path) -> None:
+    from coterie.sites.starter import member_names, started
+
+    files, notes = started(member_names(members), sources, target, client, out.parent)
+    _write_new({(out if name == "federation.toml" else out.parent / name): text for name, text in files.items()})
+    example = "columns.json" not in files
+    next_step = command("peers", out, "--local") if example else "write the members' addresses into it"
+    for line in [f"written: {out} and {len(files) - 1} files beside it", *notes, f"next: {next_step}"]:
+        say(line)
+
+
+def _write_new(files: dict[Path, str]) -> None:
+    """Write files that are not there yet; if one is, none is written."""
     from coterie.storage.durable import durable_write
 
-    if out.exists():
-        raise CoterieError(f"{out} exists already: choose another name with --out, or remove it")
-    text = init_toml(sources[0] if len(sources) == 1 else tuple(sources), target, client)
-    durable_write(out, text.encode())
-    say(f"written: {out}\nnext: {command('check', out)}, then {command('compare', out)}")
+    for path in files:
+        if path.exists():
+            raise CoterieError(f"{path} exists already: choose another name with --out, or remove it")
+    for path, text in files.items():
+        durable_write(path, text.encode())
 
 
 def check(

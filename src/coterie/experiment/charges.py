@@ -22,8 +22,11 @@ def with_cost_of_graph(opening: Rounds, job: Job) -> Rounds:
 
 
 def with_cost_of_inputs(opening: Rounds, federation: Federation) -> Rounds:
-    """Charge the statistics that clients share to prepare the inputs of a table to the start."""
-    if federation.preparation is None:
+    """Charge the statistics that clients share to prepare the inputs of a table to the start.
+
+    Sites with a column contract agreed on them before the run.
+    """
+    if federation.preparation is None or not federation.preparation.sent:
         return opening
     sent = federation.preparation.sent_bytes
     up, down = np.array([sent[name] for name in federation.names]).T

@@ -5,9 +5,13 @@ import dataclasses
 import numpy as np
 
 from coterie.data.clients import Federation
+from coterie.data.partition import divide
+from coterie.data.tables.read import read
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
+from coterie.sites.contract import Contract
 from coterie.sites.federation import FederationFile
+from coterie.sites.own_table import own_samples
 from coterie.sites.site import SiteFile
 
 __all__ = ["load_everyone", "load_site"]
@@ -34,8 +38,11 @@ def load_everyone(federation: FederationFile) -> tuple[Experiment, Federation]:
 def load_site(federation: FederationFile, site: SiteFile) -> tuple[Experiment, Federation]:
     """Load this site's data as a federation of one client; refuse fewer training rows than the site allows."""
     number = federation.number(site.name)
-    experiment, everyone = load_everyone(federation)
-    own = everyone.select([number])
+    if federation.contract is not None:
+        experiment, own = federation.experiment, _own_table(federation, federation.contract, site, number)
+    else:
+        experiment, everyone = load_everyone(federation)
+        own = everyone.select([number])
     rows = int(own.train.count[0])
     if rows < site.limits.training_rows:
         raise CoterieError(
@@ -43,6 +50,21 @@ def load_site(federation: FederationFile, site: SiteFile) -> tuple[Experiment, F
             "(limits.training_rows)"
         )
     return experiment, own
+
+
+def _own_table(federation: FederationFile, contract: Contract, site: SiteFile, number: int) -> Federation:
+    """Read the site's own table and divide its rows, as those of every client are divided."""
+    if site.data is None:
+        raise CoterieError(f"{site.path} must name this site's table: write [data] and path = ... below it")
+    raw = read(site.data.path, sep=site.data.sep, encoding=site.data.encoding, header=site.data.header)
+    partition = federation.experiment.partition
+    assert partition is not None  # a file always has one
+    own = divide(partition.spec, own_samples(raw, contract, site.name), None, partition.common.seed)
+    groups = _groups(federation)
+    if groups is None:
+        return dataclasses.replace(own, redraw=None)
+    count = int(groups.max()) + 1
+    return dataclasses.replace(own, redraw=None, groups=groups[[number]], group_count=count)
 
 
 def _groups(federation: FederationFile) -> np.ndarray | None:

@@ -20,7 +20,7 @@ from coterie.data.unpack import existing, first_line, opened, place_of
 from coterie.errors import CoterieError
 from coterie.storage.memory import refuse_beyond
 
-__all__ = ["ENDINGS", "Raw", "join", "looks_like_a_table", "of_frame", "read"]
+__all__ = ["ENDINGS", "Raw", "join", "looks_like_a_table", "of_frame", "read", "site_files"]
 
 TEXT = (".csv", ".tsv", ".txt", ".tab")
 PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
@@ -76,6 +76,11 @@ def read(
     if not several:
         return next(iter(parts.values()))
     return join(parts, f"{len(files)} files in {files[0].parent}")
+
+
+def site_files(path: str | Sequence[str]) -> dict[str, Path]:
+    """Return the files that a path names, by the client that each stands for where there is one file per site."""
+    return {_stem(file): file for file in _files(path)[0]}
 
 
 def of_frame(frame: Any, about: str = "a data frame") -> Raw:
