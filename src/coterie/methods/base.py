@@ -68,7 +68,6 @@ class Method(abc.ABC):
     in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
     # Its main own hyper-parameter with values worth trying, the default among them: `compare` tunes it after lr.
     tunes: ClassVar[Tunes] = {}
-    hub_state: ClassVar[tuple[str, ...]] = ()  # fields of its state that are the hub's and not the clients'
     newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md
 
     @abc.abstractmethod
@@ -137,6 +136,10 @@ class Method(abc.ABC):
     def narrow(self, state: Any, take: Callable[[jax.Array], jax.Array]) -> Any:
         """Return the state on the new graph: pass every array over slots `[C, D, ...]` through `take`."""
         return state
+
+    def hub_state(self) -> tuple[str, ...]:
+        """Return the fields of the state that are the hub's: a client that is away for a round does not hold them."""
+        return ()
 
     # -- for the contract ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ A carrier implements the exchanges, and a factory hands them to a run:
     base.py      the verbs
     local.py     all clients live here: a simulation
     remote.py    clients live in several processes; line.py numbers and checks their frames, pipe.py carries them
+    faults.py    what goes wrong, as settings of a run; injection.py draws it (draws.py), faulty.py does it to frames
+    robust.py    bounds for what others send
     factory.py   what a run asks for the verbs
     coding.py    a codec at work in one round
     records.py   tables, traffic, arrivals; tables.py makes the tables of a graph; ledger.py sums up the traffic

@@ -1,7 +1,7 @@
 """Random draws that a program and its host make alike: a small hash in 32-bit arithmetic, for NumPy and JAX arrays.
 
-A fault is drawn from what it befalls (seed, kind, sender, receiver, round, exchange) and from nothing else. So a carrier
-that draws on the host and a simulation that draws inside a compiled program lose the same messages.
+A fault is drawn from what it befalls (seed, kind, sender, receiver, round, exchange) and from nothing else. So a
+carrier that draws on the host and a simulation that draws inside a compiled program lose the same messages.
 """
 
 from typing import Any

@@ -146,7 +146,7 @@ class Faults:
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "Faults":
         """Check the sections of faults.toml, or the section `[faults]` of an experiment."""
-        rules = []
+        rules: list[tuple[str, Any]] = []
         for kind, table in tables.items():
             if kind == "seed":
                 continue
@@ -158,6 +158,15 @@ class Faults:
                     raise CoterieError(f"{kind} must be a section: write [{kind}] and its keys below it")
                 rules.append((kind, build(KINDS[kind], rule, kind if len(listed) == 1 else f"{kind}.{place}")))
         return cls(build(_Seed, {"seed": tables.get("seed", 0)}, "faults").seed, tuple(rules))
+
+    @classmethod
+    def given(cls, faults: "Faults | Mapping[str, Any] | str | Path | None") -> "Faults":
+        """Return the faults that somebody gives: none, a file, its tables, or what they are already."""
+        if faults is None:
+            return cls.NONE
+        if isinstance(faults, Faults):
+            return faults
+        return cls.read(faults) if isinstance(faults, str | Path) else cls.from_dict(faults)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tables that `from_dict` reads; none for no faults."""

@@ -123,6 +123,7 @@ class LocalPeers(Peers):
 
     def _hub_usable(self, frames: Any, up: bool) -> jax.Array:
         """Say whose message to the hub, or from it, faults let through: `[C]`."""
+        assert self._faults is not None
         hub = jnp.full(1, HUB, jnp.uint32)
         return ~unusable(self._faults, frames, *((self.ids, hub) if up else (hub, self.ids)))
 

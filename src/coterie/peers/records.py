@@ -114,4 +114,4 @@ def one_for_all(values: np.ndarray) -> np.ndarray:
 
 def within(values: np.ndarray) -> bool:
     """Whether all numbers of a message may be used: finite, and not so large that their squares are not."""
-    return not values.size or bool(-LARGEST_SENT <= values.min() and values.max() <= LARGEST_SENT)  # NaN: neither
+    return not values.size or bool(values.min() >= -LARGEST_SENT and values.max() <= LARGEST_SENT)  # NaN: neither

@@ -1,10 +1,10 @@
 """Robust sums: a received value may differ from the receiver's own, or from the middle at the hub, only so far.
 
 Between neighbours: clipping around one's own value (He, Karimireddy, Jaggi 2022, "Byzantine-robust decentralized
-learning via ClippedGossip", equation 5). At a hub: centred clipping (Karimireddy, He, Jaggi 2021, "Learning from history
-for Byzantine robust optimization", Algorithm 2) around the median of every coordinate. The radius is not a setting: it is
-`MEDIANS` times the median distance of what has just arrived, of an even number the lower middle one. As long as less
-than half of what a client hears comes from attackers, the radius is at most that of an honest one. What is within the
+learning via ClippedGossip"). At a hub: centred clipping (Karimireddy, He, Jaggi 2021, "Learning from history for
+Byzantine robust optimization"), around the median of every coordinate. The radius is not a setting: it is `MEDIANS`
+times the median distance of what has just arrived, of an even number the lower middle one. As long as less than half of
+what a client hears comes from attackers, the radius is at most `MEDIANS` times an honest distance. What is within the
 radius is used as it is, to the last bit. A client that hears a single other one has nothing to compare it with.
 """
 

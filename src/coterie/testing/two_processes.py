@@ -23,6 +23,9 @@ from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.base import Method
 from coterie.peers.base import Arrivals
+from coterie.peers.faults import Faults
+from coterie.peers.faulty import FaultyCarrier
+from coterie.peers.injection import Injection
 from coterie.peers.line import Delivery, Line
 from coterie.peers.local import Plan
 from coterie.peers.pipe import PipeCarrier
@@ -43,6 +46,8 @@ class SplitRun(NamedTuple):
     rounds: int
     seed: int
     codec: Codec | None = None
+    faults: Faults = Faults.NONE
+    robust: float | None = None
 
 
 class Outcome(NamedTuple):
@@ -102,7 +107,8 @@ class _Site:
     def run(self, connection: Any, loss: float, number: int) -> Half:
         """Run this half; messages are lost by chance, others for another `number`."""
         carrier = PipeCarrier(connection, set(self.ids.tolist()), self.hub, loss)
-        self.line.connect(carrier, number)
+        faults = Injection.of(self.what.faults, self.what.federation.names, self.what.codec is not None)
+        self.line.connect(carrier if faults is None else FaultyCarrier(carrier, faults), number)
         training = Training(
             self.engine,
             self.what.method,
@@ -112,6 +118,8 @@ class _Site:
             ids=self.ids,
             codec=self.what.codec,
             peers=Remote(self.line),
+            faults=faults,
+            robust=self.what.robust,
         )
         outcome = train(training, self.what.rounds)
         return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, carrier.bytes)
