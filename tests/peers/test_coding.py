@@ -147,6 +147,10 @@ def test_pushed_mass_stays_whatever_a_codec_takes_and_the_network_loses():
         assert float(jnp.abs(new.value - x).max()) > 0.1
 
 
+class Nowhere:
+    hub = True
+
+
 def test_a_coded_message_that_was_changed_on_its_way_does_not_arrive():
     from coterie.codecs.frame import Header, encode
     from coterie.peers.coding import wrap_vector
@@ -154,17 +158,18 @@ def test_a_coded_message_that_was_changed_on_its_way_does_not_arrive():
     codec = registry.load("codecs", "float16")()
     vector = np.linspace(-1, 1, 9, dtype=np.float16).astype(np.float32)
     like = [jax.ShapeDtypeStruct((), np.float32), jax.ShapeDtypeStruct((9,), np.float32)]
-    data = encode(Header(0, 0, 0, 0, 1, 2), [np.float32(3)], wrap_vector(codec, vector, False), like[1])
-    line = Line.__new__(Line)
-    line.run = line.round = 0
-    weight, found, whole = line.open(data, like, codec)
+    data = encode(Header(0, 0, 0, 0, 1, 2), [np.float32(3)], wrap_vector(codec, vector, 1), like[1])
+    line = Line()
+    line.connect(Nowhere())
+    line.exchange = 1
+    weight, found, whole = line.open(data, (1, 2), like, codec)
     assert (found == vector).all()
     assert weight == 3
     assert not whole
     for place in range(HEADER + 4, len(data)):
         broken = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        assert line.open(broken, like, codec) is None
-        assert line.open(data[:place], like, codec) is None
+        assert line.open(broken, (1, 2), like, codec) is None
+        assert line.open(data[:place], (1, 2), like, codec) is None
 
 
 # -- how a codec is asked for ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["HEADER", "Header", "decode", "encode", "frame_bytes", "layout_digest"]
+__all__ = ["HEADER", "Header", "decode", "encode", "frame_bytes", "layout_digest", "read_header"]
 
 # magic, format, kind, run, round, exchange, sender, receiver, digest of the layout, payload bytes
 _LAYOUT = struct.Struct("<4sHHQIIII8sQ")
@@ -46,6 +46,14 @@ def encode(header: Header, arrays: Sequence[np.ndarray], coded: bytes = b"", lik
     payload = b"".join(np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")).tobytes() for a in arrays) + coded
     layout = arrays if like is None else [*arrays, like]
     return _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(layout), len(payload)) + payload
+
+
+def read_header(frame: bytes) -> Header | None:
+    """Return the header of a whole frame, or None for anything else; the arrays are not looked at."""
+    if len(frame) < HEADER:
+        return None
+    magic, version, *fields, _, size = _LAYOUT.unpack_from(frame)
+    return Header(*fields) if (magic, version, size) == (_MAGIC, _FORMAT, len(frame) - HEADER) else None
 
 
 def decode(frame: bytes, like: Sequence[Any], coded: bool = False) -> tuple[Header, list[np.ndarray]] | None:

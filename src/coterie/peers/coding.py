@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.numerics.tree import flat
+from coterie.peers.mirrors import WHOLE
 
 __all__ = [
-    "WHOLE",
     "CallSite",
     "Coder",
     "Memory",
@@ -38,7 +38,6 @@ __all__ = [
 Tree = Any
 Memory = dict[str, "CallSite"]
 Mode = Literal["none", "reduce", "update", "mirror"]
-WHOLE, CODED = b"\x00", b"\x01"  # the first byte of a vector on the wire
 
 
 class CallSite(NamedTuple):
@@ -153,13 +152,15 @@ def vector_bytes(count: int, dtype: Any) -> int:
     return count * np.dtype(dtype).itemsize
 
 
-def wrap_vector(codec: Any, vector: np.ndarray, whole: bool) -> bytes:
-    """Return the bytes of one vector: encoded, or as it is where that is shorter or asked for."""
-    if not whole:
+def wrap_vector(codec: Any, vector: np.ndarray, number: int) -> bytes:
+    """Return the bytes of one vector, the first of which is `number` (see `mirrors.py`): encoded, or as it is where
+    that is not longer or the vector goes whole."""
+    first = bytes([number])
+    if number != WHOLE:
         coded = codec.encode(vector)
         if len(coded) < vector_bytes(len(vector), vector.dtype):
-            return CODED + coded
-    return WHOLE + np.ascontiguousarray(vector, vector.dtype.newbyteorder("<")).tobytes()
+            return first + coded
+    return first + np.ascontiguousarray(vector, vector.dtype.newbyteorder("<")).tobytes()
 
 
 def open_vector(codec: Any, data: bytes, like: Any) -> np.ndarray:
@@ -167,8 +168,8 @@ def open_vector(codec: Any, data: bytes, like: Any) -> np.ndarray:
     from coterie.errors import CoterieError
 
     (count,), dtype = like.shape, np.dtype(like.dtype)
-    if data[:1] == CODED:
+    if data[:1] > bytes([WHOLE]) and len(data) < 1 + vector_bytes(count, dtype):
         return codec.decode(data[1:], count, dtype)
-    if data[:1] != WHOLE or len(data) != 1 + vector_bytes(count, dtype):
+    if len(data) != 1 + vector_bytes(count, dtype):
         raise CoterieError(f"a vector of {count} numbers cannot have {len(data)} bytes")
     return np.frombuffer(data, dtype.newbyteorder("<"), count, 1).astype(dtype)

@@ -31,7 +31,7 @@ class FaultyCarrier:
     """
 
     def __init__(self, inner: Carrier, injection: Injection):
-        self.inner, self.injection = inner, injection
+        self.inner, self.injection, self.hub = inner, injection, inner.hub
         self.injected: Counter[str] = Counter()
         self._late: dict[int, list[tuple[Pair, bytes]]] = defaultdict(list)  # by the round in which they come
         self._copies: list[tuple[Pair, bytes]] = []
@@ -39,11 +39,6 @@ class FaultyCarrier:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
-
-    @property
-    def hub(self) -> bool:
-        """Whether the hub lives in this process."""
-        return self.inner.hub
 
     def exchange(
         self, number: int, exchange: int, frames: Frames, outgoing: Collection[Pair], incoming: Collection[Pair]

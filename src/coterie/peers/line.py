@@ -7,8 +7,10 @@ import numpy as np
 
 from coterie.codecs.frame import Header, decode, encode
 from coterie.errors import CoterieError
-from coterie.peers.coding import WHOLE, open_vector
-from coterie.peers.records import Tables
+from coterie.peers.coding import open_vector
+from coterie.peers.counts import Counts
+from coterie.peers.mirrors import WHOLE, Mirrors
+from coterie.peers.records import Pair, Tables, within
 
 __all__ = [
     "COPY",
@@ -30,7 +32,6 @@ HUB = 0xFFFFFFFF  # the hub's id in a frame's header
 # hub would send it then.
 ORDINARY, ESSENTIAL, COPY = 0, 1, 2
 
-Pair = tuple[int, int]  # (sender, receiver): ids of clients, or HUB
 Frames = dict[Pair, bytes]
 Address = tuple[int, Pair, tuple[int, ...]]  # kind, pair, where in the arrays
 # kind, pair, arrays, and one more array that was encoded: its bytes, its shape and dtype
@@ -40,7 +41,9 @@ Message = tuple[int, Pair, list[np.ndarray], bytes, Any]
 class Carrier(Protocol):
     """Moves frames between the processes of a run.
 
-    A carrier that wants to know when a round begins has a method `start_round(number)` too.
+    A carrier may have more: `start_round(number)` is told when a round begins; `lost_copies()` returns, once, the pairs
+    whose receiver may lack the last essential frame; `ask_whole(pair)` tells a sender that a receiver here lacks one;
+    `name_of(client)` names the place where a client lives; `counts` are the counters to use.
     """
 
     hub: bool  # whether the hub lives in this process
@@ -82,10 +85,12 @@ class Line:
     def __init__(self) -> None:
         self.run = self.round = self.exchange = 0
         self.deliveries: list[Delivery] = []
+        self.mirrors, self.counts = Mirrors(), Counts()
 
     def connect(self, carrier: Carrier, run: int = 0) -> None:
         """Begin a run over a carrier; `run` is a number that all its processes share."""
         self.carrier, self.run, self.deliveries = carrier, run, []
+        self.mirrors, self.counts = Mirrors(), getattr(carrier, "counts", None) or Counts()
         self.start_round(0)
 
     def start_round(self, number: int) -> None:
@@ -104,22 +109,43 @@ class Line:
             pair: encode(Header(kind, self.run, self.round, number, *pair), arrays, coded, like)
             for kind, pair, arrays, coded, like in messages
         }
-        return self.carrier.exchange(self.round, number, frames, outgoing, incoming)
+        received = self.carrier.exchange(self.round, number, frames, outgoing, incoming)
+        for pair in getattr(self.carrier, "lost_copies", set)():
+            self.mirrors.forget(pair)
+        return received
 
-    def open(self, frame: bytes | None, like: Sequence[Any], codec: Any = None) -> list[Any] | None:
-        """Check a frame before a method sees it: complete, of this run and round, finite. None if anything is wrong.
+    def open(
+        self, frame: bytes | None, pair: Pair, like: Sequence[Any], codec: Any = None, site: str | None = None
+    ) -> list[Any] | None:
+        """Check a frame before a method sees it; None, and the reason is counted, if anything is wrong.
 
-        With a codec the last array was encoded; one more value says whether it was sent whole.
+        It must be complete, of this run and round, from this sender to this receiver, and its numbers finite. With a
+        codec the last array was encoded; one more value says whether it was sent whole. At a `site` where vectors are
+        mirrored it must fit the copy that the receiver has.
         """
-        opened = None if frame is None else decode(frame, like, coded=codec is not None)
-        if opened is None or opened[0].run != self.run or opened[0].round != self.round:
+        if frame is None:
             return None
-        arrays: list[Any] = opened[1]
+        opened = decode(frame, like, coded=codec is not None)
+        if opened is None:
+            return self._refuse(pair, "a frame of another layout")
+        header, arrays = opened[0], list[Any](opened[1])
+        if header[1:] != (self.run, self.round, self.exchange - 1, *pair):
+            return self._refuse(pair, "a frame of another exchange")
         if codec is not None:
             data = arrays.pop().tobytes()
             try:
-                arrays += [open_vector(codec, data, like[-1]), data[:1] == WHOLE]
+                arrays += [open_vector(codec, data, like[-1]), data[0] == WHOLE]
             except CoterieError:  # damaged on the way: as if it had not arrived
-                return None
+                return self._refuse(pair, "a damaged vector")
         floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]
-        return arrays if all(np.isfinite(v).all() for v in floats) else None
+        if not all(map(within, floats)):
+            return self._refuse(pair, "numbers that are not finite")
+        if site is not None and not self.mirrors.fits(site, pair, data[0]):
+            getattr(self.carrier, "ask_whole", lambda pair: None)(pair)
+            return self._refuse(pair, "a change of a copy that is not there")
+        return arrays
+
+    def _refuse(self, pair: Pair, why: str) -> list[Any] | None:
+        """Count a frame that cannot be used, and return nothing."""
+        self.counts.refuse(getattr(self.carrier, "name_of", str)(pair[0]), why)
+        return None

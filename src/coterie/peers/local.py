@@ -21,7 +21,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import NUMBERS, FaultTables, injected, poisoned, spoiled, unusable
 from coterie.peers.line import HUB
 from coterie.peers.messages import Received
-from coterie.peers.records import LARGEST_SENT
+from coterie.peers.records import largest_sent
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
 
@@ -215,7 +215,7 @@ class LocalPeers(Peers):
         active: jax.Array,
         certain: bool,
         whole: jax.Array | None = None,
-        mirrored: bool = False,
+        site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""
@@ -308,7 +308,7 @@ class Simulation(PeersFactory):
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:
     """Say for each entry of the leading axes `shape` whether all its numbers are finite, and so would be squares."""
     floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
-    each = [(jnp.abs(a) <= LARGEST_SENT).all(tuple(range(len(shape), a.ndim))) for a in floats]
+    each = [(jnp.abs(a) <= largest_sent(a.dtype)).all(tuple(range(len(shape), a.ndim))) for a in floats]
     return jnp.stack([jnp.ones(shape, bool), *each]).all(0)
 
 

@@ -70,15 +70,15 @@ class Messages(Here):
         active: jax.Array,
         certain: bool,
         whole: jax.Array | None = None,
-        mirrored: bool = False,
+        site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """Send `x [C, ...]` to the hub where `active [C]`; there everyone's `[K, ...]` are returned, elsewhere zeros.
 
-        With `whole [C]` the last array of x is encoded, except where it goes whole. What is `certain` or `mirrored`
-        (both ends must stay equal) is repeated until it arrives. Values are in id order; those `for_average` need not
-        be where that saves a copy of all models. Returns the values, `arrived [K]`, a token for the way back (None if
-        certain), and which vectors came whole.
+        With `whole [C]` the last array of x is encoded, except where it goes whole. What is `certain`, or mirrored at
+        a `site` of the round (both ends must stay equal), is repeated until it arrives. Values are in id order; those
+        `for_average` need not be where that saves a copy of all models. Returns the values, `arrived [K]`, a token for
+        the way back (None if certain), and which vectors came whole.
         """
 
     @abc.abstractmethod
@@ -176,7 +176,7 @@ class Messages(Here):
             return AtHub(value, beside, arrived, exchange)
         sent = (message.rest, beside, message.vector)
         (rest, beside, vector), arrived, exchange, came_whole = self._to_hub(
-            sent, active, certain, message.whole, mirrored, for_average
+            sent, active, certain, message.whole, message.site if mirrored else None, for_average
         )
         if not mirrored:
             return AtHub((vector, rest), beside, arrived, exchange)

@@ -9,7 +9,8 @@ from collections.abc import Collection
 from multiprocessing.connection import Connection
 
 from coterie.codecs.frame import HEADER
-from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames, Pair
+from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
+from coterie.peers.records import Pair
 
 __all__ = ["PipeCarrier"]
 

@@ -3,6 +3,7 @@
 C = clients living here, K = all clients, D = slots for the neighbours one hears, L = slots for the listeners.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -10,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
-    "LARGEST_SENT", "WATCHED", "Arrivals", "Centres", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all",
-    "within",
+    "WATCHED", "Arrivals", "Centres", "Pair", "Tables", "Traffic", "largest_sent", "nothing_sent", "on_host",
+    "one_for_all", "within",
 ]  # fmt: skip
 
-# A message with a number beyond this, or one that is not finite, is refused: its square would not be finite either.
-LARGEST_SENT = 1e18
+Pair = tuple[int, int]  # (sender, receiver): ids of clients, or that of the hub
 
 
 class Tables(NamedTuple):
@@ -112,6 +112,12 @@ def one_for_all(values: np.ndarray) -> np.ndarray:
     return np.broadcast_to(first[0], values.shape) if values.size and np.all(values == first) else values
 
 
+def largest_sent(dtype: Any) -> float:
+    """Return the largest number that a message may have: the square of a larger one is not finite."""
+    return math.sqrt(float(jnp.finfo(dtype).max))
+
+
 def within(values: np.ndarray) -> bool:
-    """Whether all numbers of a message may be used: finite, and not so large that their squares are not."""
-    return not values.size or bool(values.min() >= -LARGEST_SENT and values.max() <= LARGEST_SENT)  # NaN: neither
+    """Whether all numbers of a message may be used: they are finite, and so are their squares."""
+    most = largest_sent(values.dtype)
+    return not values.size or bool(-most <= values.min() and values.max() <= most)  # NaN is neither

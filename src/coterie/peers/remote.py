@@ -7,34 +7,24 @@ callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import io_callback
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.peers.arithmetic import message_bytes
 from coterie.peers.base import Peers, Tables, Tree
-from coterie.peers.coding import Coder, Outgoing, wrap_vector
+from coterie.peers.coding import Coder, Outgoing
+from coterie.peers.exchange import Vectors, Ways, exchange_values
 from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, injected
-from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Delivery, Line, Message, Pair
+from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Line
 from coterie.peers.messages import Received
 
 __all__ = ["Remote", "RemotePeers"]
-
-
-Expected = tuple[tuple[int, ...], Pair]  # where in the answer, (sender, receiver)
-
-
-class Ways(NamedTuple):
-    """Which pairs may carry a frame of an exchange, as the tables of the present stage say."""
-
-    outgoing: list[Pair]
-    incoming: list[Expected]
 
 
 class RemotePeers(Peers):
@@ -75,13 +65,13 @@ class RemotePeers(Peers):
     def _send(self, message: Outgoing, to: jax.Array, way: str) -> Received:
         """Send each client's message to the slots where `to [C, S]`."""
         if message.vector is None:
-            values, arrived = self._slots(_copies(message.value, to), to, way)
+            values, arrived = self._slots(message.value, to, way)
             return Received(_by_slot(values), arrived, arrived, message.size, values)
         coder, mirrored = self._coder, message.mode == "mirror"
         assert coder is not None
-        sent = _copies((message.rest, message.vector), to)
-        kind = ESSENTIAL if mirrored else ORDINARY
-        (rest, vector), arrived, came_whole = self._slots(sent, to, way, kind, _copies(message.whole, to))
+        sent, kind = (message.rest, message.vector), ESSENTIAL if mirrored else ORDINARY
+        vectors = self._vectors(message.whole, message.site if mirrored else None)
+        (rest, vector), arrived, came_whole = self._slots(sent, to, way, kind, vectors=vectors)
         flat = self.each(coder.bytes, vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1))
         size = message_bytes(message.rest) + flat.reshape(arrived.shape)
         if mirrored:
@@ -89,13 +79,18 @@ class RemotePeers(Peers):
         values = message.join(vector, rest)
         return Received(_by_slot(values), arrived, arrived, size, values)
 
+    def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:
+        """Say how vectors are encoded: mirrored at a site of the round, or not."""
+        assert self._coder is not None
+        return Vectors(self._coder.codec, whole, site, None if site is None else self._coder.memory[site].held)
+
     def _acknowledge(self, arrived: jax.Array) -> jax.Array:
         """See `Messages._acknowledge`."""
         return self._slots((), arrived, "neighbours", kind=ESSENTIAL)[1]
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
-        values, arrived = self._slots(x, mutual, "swap")
+        values, arrived = self._slots(x, mutual, "swap", leading=2)
         return values, arrived
 
     def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
@@ -114,7 +109,7 @@ class RemotePeers(Peers):
 
         answers = bucket_by_bucket(answer, asked.rows, self.tables.listening, own)
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((here, *a.shape[2:]), a.dtype), answers)
-        values, arrived = self._slots(self._sent(answers, leading=2), asked.arrived, "listeners")
+        values, arrived = self._slots(self._sent(answers, leading=2), asked.arrived, "listeners", leading=2)
         return Received(_by_slot(values), arrived, arrived), like
 
     def _to_hub(
@@ -123,11 +118,11 @@ class RemotePeers(Peers):
         active: jax.Array,
         certain: bool,
         whole: jax.Array | None = None,
-        mirrored: bool = False,
+        site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`: the hub is the first process."""
-        kind = ESSENTIAL if certain or mirrored else ORDINARY
+        kind = ESSENTIAL if certain or site is not None else ORDINARY
 
         def send(active: np.ndarray) -> Iterable[Address]:
             for c in np.flatnonzero(active):
@@ -138,7 +133,10 @@ class RemotePeers(Peers):
             return Ways([(int(i), HUB) for i in self._line.tables.ids], [((i,), (i, HUB)) for i in everyone])
 
         note = None if certain else "up"
-        values, arrived, *came_whole = self._exchange(x, 1, active, send, (self.clients,), ways, note, whole)
+        vectors = None if whole is None else self._vectors(whole, site)
+        values, arrived, *came_whole = exchange_values(
+            self._line, x, active, send, ways, (self.clients,), note, vectors=vectors
+        )
         return values, arrived, None if certain else 0, came_whole[0] if came_whole else None
 
     def _from_hub(
@@ -166,7 +164,7 @@ class RemotePeers(Peers):
             )
 
         note = None if exchange is None else "down"
-        values, arrived = self._exchange(rows, 1, took_part, send, self.ids.shape, ways, note)
+        values, arrived = exchange_values(self._line, rows, took_part, send, ways, self.ids.shape, note)
         return values, arrived
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
@@ -176,9 +174,18 @@ class RemotePeers(Peers):
         return jax.tree.map(lambda a: a[0], rows)
 
     def _slots(
-        self, x: Tree, to: jax.Array, way: str, kind: int = ORDINARY, whole: jax.Array | None = None
+        self,
+        x: Tree,
+        to: jax.Array,
+        way: str,
+        kind: int = ORDINARY,
+        leading: int = 1,
+        vectors: Vectors | None = None,
     ) -> tuple[Any, ...]:
-        """Send `x [C, S, ...]` where `to [C, S]`, one message per slot of the table that `way` names."""
+        """Send `x` where `to [C, S]`, one message per slot of the table that `way` names.
+
+        All slots get the same `x [C, ...]`, or with `leading = 2` each its own of `x [C, S, ...]`.
+        """
         slots = self.tables.listeners.shape if way == "neighbours" else self.tables.neighbours.shape
 
         def tables() -> tuple[Any, Any, Any, Any]:
@@ -203,63 +210,7 @@ class RemotePeers(Peers):
             )
 
         note = "edges" if way != "neighbours" else None
-        return self._exchange(x, 2, to, send, slots, ways, note, whole)
-
-    def _exchange(
-        self,
-        x: Tree,
-        leading: int,
-        active: jax.Array,
-        send: Callable[[np.ndarray], Iterable[Address]],
-        shape: tuple[int, ...],
-        ways: Callable[[], Ways],
-        note: str | None,
-        whole: jax.Array | None = None,
-    ) -> tuple[Any, ...]:
-        """Leave the program, hand the frames that `send` addresses to the line, and return what came back.
-
-        `ways` says which pairs may carry a frame, and where in the answer, whose leading axes are `shape`, it belongs.
-        With `whole` the last array of x is encoded, except where it goes whole; the answer then says which ones did.
-        `note` names the field of `Delivery` that records what arrived.
-        """
-        leaves, structure = jax.tree.flatten(x)
-        each = [jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in leaves]
-        answer = [jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype) for a in each]
-        codec = None if whole is None or self._coder is None else self._coder.codec
-        flags = [] if codec is None else [jax.ShapeDtypeStruct(shape, bool)]
-
-        def messages(active: Any, values: list[np.ndarray], whole: Any) -> Iterable[Message]:
-            for kind, pair, place in send(np.asarray(active)):
-                arrays = [v[place] for v in values]
-                if codec is None:
-                    yield kind, pair, arrays, b"", None
-                else:
-                    vector = arrays.pop()
-                    yield kind, pair, arrays, wrap_vector(codec, vector, bool(whole[place])), each[-1]
-
-        def callback(active: Any, *values: Any) -> list[np.ndarray]:
-            arrays = [np.asarray(v) for v in values]
-            flag = arrays.pop() if codec is not None else None
-            outgoing, incoming = ways()
-            pairs = [pair for _, pair in incoming]
-            received = self._line.exchange_frames(messages(active, arrays, flag), outgoing, pairs)
-            out = [np.zeros(a.shape, a.dtype) for a in (*answer, *flags)]
-            arrived = np.zeros(shape, bool)
-            for place, pair in incoming:
-                opened = self._line.open(received.get(pair), each, codec)
-                if opened is not None:
-                    arrived[place] = True
-                    for target, value in zip(out, opened, strict=True):
-                        target[place] = value
-            if note is not None:
-                self._line.deliveries.append(Delivery(self._line.round, **{note: arrived}))
-            return [*out, arrived]
-
-        inputs = leaves if whole is None else [*leaves, whole]
-        outputs = [*answer, *flags, jax.ShapeDtypeStruct(shape, bool)]
-        *arrays, arrived = io_callback(callback, outputs, active, *inputs, ordered=True)
-        value = jax.tree.unflatten(structure, arrays[: len(leaves)])
-        return (value, arrived) if codec is None else (value, arrived, arrays[-1])
+        return exchange_values(self._line, x, to, send, ways, slots, note, leading, vectors)
 
 
 class Remote(PeersFactory):
@@ -290,8 +241,3 @@ class Remote(PeersFactory):
 
 def _by_slot(values: Tree) -> Callable[[Any], Tree]:
     return lambda k: jax.tree.map(lambda a: a[:, k], values)
-
-
-def _copies(x: Tree, to: jax.Array) -> Tree:
-    """Give every slot its copy of the client's value."""
-    return jax.tree.map(lambda a: jnp.broadcast_to(a[:, None], (*to.shape, *a.shape[1:])), x)

@@ -1,0 +1,304 @@
+"""A carrier over Eclipse Zenoh: members of a run on hosts of their own, without a server.
+
+Every message is a request that its receiver answers, because a plain publication never reports a loss. Handlers are
+declared first and the token that says "I am here" last, so that nobody sends to a member that does not listen yet.
+`patience.py` says who is waited for, `courier.py` how a parcel is brought, `inbox.py` what is taken in, `access.py` who
+may send what.
+"""
+
+import contextlib
+import struct
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from coterie.codecs.frame import read_header
+from coterie.errors import CoterieError, printable
+from coterie.peers.access import LONGEST_NOTE, NetworkSettings, alive_key, engine_settings, inbox_key, load_zenoh
+from coterie.peers.control import Control
+from coterie.peers.counts import Counts
+from coterie.peers.courier import FRAME, Courier
+from coterie.peers.inbox import Answer, Inbox
+from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
+from coterie.peers.parcel import pack_parcel
+from coterie.peers.patience import COMPUTES, WAITS, Patience
+from coterie.peers.records import Pair
+
+__all__ = ["ZenohCarrier"]
+
+PING, WHOLE = "ping", "whole"  # topics beside parcels
+QUEUE = 16  # messages of one member that wait for a thread; the oldest give way (and are sent again)
+LEAVE = 10.0  # seconds that the end of a run waits for the last answers
+_PAIR = struct.Struct("<II")
+
+
+class ZenohCarrier:
+    """One member's end of the network; one for each process and run. Use it as a context manager, or close it.
+
+    Args:
+        me: this member's name.
+        members: the names of all members.
+        here: for each member the ids of the clients that live there.
+        hub: the member where the hub is; None: there is none, and everybody sends to everybody.
+        network: addresses, certificates, deadlines.
+        run: a number that all processes of this run share, and no other run has.
+        largest: bytes of the longest frame that the method sends.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: str,
+        members: Sequence[str],
+        here: Mapping[str, Sequence[int]],
+        hub: str | None,
+        network: NetworkSettings,
+        run: int,
+        largest: int,
+    ):
+        if me not in members:
+            raise CoterieError(f"{me} is not a member of this federation")
+        self.me, self.members, self.hub = me, tuple(members), hub in (None, me)
+        self.counts = Counts()
+        living = {name: frozenset(here[name]) | ({HUB} if name == hub else frozenset()) for name in members}
+        self._home = {client: name for name in members for client in living[name]}
+        self._network, self._run = network, run
+        self._inbox = Inbox(run, living, me, largest, self.counts)
+        self._changed = self._inbox.changed
+        most = max(self._inbox.most_entries(name) for name in members)
+        self._zenoh = load_zenoh()
+        self._settings = engine_settings(me, members, network, largest * most)
+        self._session: Any = None
+        self._couriers: dict[str, Courier] = {}
+        self._control = Control(self._zenoh, me, self.members, self.counts)
+        self._declared: list[Any] = []
+        self._rounds = 0  # begun since this process is here
+        self._round = 0
+        self._patience = Patience(self._changed, self._ping, self.counts)
+        self._patience.start_round(network.start_deadline)
+        self._lost: set[Pair] = set()
+
+    # -- coming and going ------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Listen, call the others, and say that this member is here."""
+        try:
+            self._session = self._zenoh.open(self._settings)
+        except self._zenoh.ZError as error:
+            why = printable(str(error).split(" at /")[0])
+            raise CoterieError(
+                f"the network did not start (listen = {self._network.listen}, certificate = "
+                f"{self._network.certificate}): {why}"
+            ) from None
+        try:
+            self._declare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _declare(self) -> None:
+        ring, session = self._zenoh.handlers.RingChannel, self._session
+        for name in self.members:
+            if name != self.me:
+                self._couriers[name] = Courier(self._zenoh, session, self.me, name, self.counts, self._changed)
+                frames = session.declare_queryable(inbox_key(self.me, name, "*"), ring(QUEUE))
+                self._serve(frames, partial(self._receive, name))
+        asks = session.declare_queryable(self._control.inbox, ring(QUEUE * len(self.members)))
+        self._serve(asks, self._control.reply)
+        watch = session.liveliness().declare_subscriber(alive_key("*"), self._notice, history=True)
+        self._declared += [watch, session.liveliness().declare_token(alive_key(self.me))]
+
+    def _serve(self, queryable: Any, handle: Callable[[Any], None]) -> None:
+        def run() -> None:
+            while True:
+                try:
+                    query = queryable.recv()
+                except self._zenoh.ZError:  # closed
+                    return
+                with contextlib.suppress(self._zenoh.ZError), query:  # an answer that cannot be given any more
+                    handle(query)
+
+        self._declared.append(queryable)
+        threading.Thread(target=run, name="from the network", daemon=True).start()
+
+    def close(self) -> None:
+        """Wait for the last answers, say goodbye and end all threads. A process that does not close never ends."""
+        if self._session is None:
+            return
+        try:
+            self._patience.left = min(self._patience.left, LEAVE)
+            self._drain()
+        finally:
+            session, self._session = self._session, None
+            self.stop()
+            for courier in self._couriers.values():
+                courier.forget()
+            with contextlib.suppress(self._zenoh.ZError):  # a member that does not answer any more cannot be told
+                session.close()
+            for courier in self._couriers.values():
+                courier.close()
+
+    def stop(self) -> None:
+        """Stop waiting, for good: an exchange returns at once with what is there. For signal handlers too."""
+        self._patience.stop()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.stop()
+        self.close()
+
+    def alive(self) -> frozenset[str]:
+        """Return the members that are there, this one too."""
+        return frozenset(self._patience.alive)
+
+    def _notice(self, sample: Any) -> None:
+        name = str(sample.key_expr).rpartition("/")[2]
+        if name in self.members:
+            self._patience.notice(name, sample.kind == self._zenoh.SampleKind.PUT)
+
+    @property
+    def heard_round(self) -> int:
+        """The highest round that members were heard in; two must say so, where there are more than two others."""
+        rounds = sorted(self._inbox.rounds.values(), reverse=True)
+        return rounds[1] if len(self.members) > 3 and len(rounds) > 1 else rounds[0] if rounds else 0
+
+    def name_of(self, client: int) -> str:
+        """Return the member with which a client lives."""
+        return self._home.get(client, "nobody")
+
+    # -- control requests ------------------------------------------------------------------------------------------
+
+    def answer(self, topic: str, fn: Callable[[str, bytes], bytes]) -> None:
+        """Answer requests about a topic with `fn(name of the sender, payload)`, in a thread of the carrier."""
+        self._control.answers[topic] = fn
+
+    def request(self, name: str, topic: str, payload: bytes, seconds: float) -> bytes | None:
+        """Ask a member and return its answer; None if none came in time, or it refused to answer."""
+        return (
+            self._control.request(self._session, name, topic, payload, seconds) if self._session is not None else None
+        )
+
+    # -- rounds and exchanges --------------------------------------------------------------------------------------
+
+    def start_round(self, number: int) -> None:
+        """Begin a round: everybody who is there counts again."""
+        if self._session is not None:
+            self._drain()
+        for courier in self._couriers.values():
+            courier.forget()
+        self._rounds += number != self._round or self._rounds == 0
+        self._round = number
+        self._patience.start_round(self._network.start_deadline if self._rounds <= 2 else self._network.deadline)
+        self._inbox.start_round(number)
+
+    def exchange(
+        self, number: int, exchange: int, frames: Frames, outgoing: Collection[Pair], incoming: Collection[Pair]
+    ) -> Frames:
+        """See `Carrier.exchange`."""
+        place = (number, exchange)
+        self._inbox.begin(*place)
+        near = {pair: frame for pair, frame in frames.items() if self._home.get(pair[1]) == self.me}
+        essential = self._send(place, frames, outgoing)
+        awaited = {self._home[sender] for sender, _ in incoming} - {self.me}
+
+        def settled(name: str) -> bool:
+            arrived = name not in awaited or self._inbox.has(*place, name)
+            told = name not in essential or self._couriers[name].answer(place) is not None
+            return arrived and told
+
+        self._patience.wait(awaited | essential.keys(), settled)
+        with self._changed:
+            for name, pairs in essential.items():
+                if self._couriers[name].answer(place) != Answer.TAKEN:
+                    self._lost.update(pairs)
+        wanted, got = set(incoming), near
+        for name, parcel in self._inbox.take(*place).items():
+            self._patience.came(name)
+            for pair, frame in parcel.items():
+                if pair in wanted:
+                    got[pair] = frame
+                else:
+                    self.counts.refuse(name, "no neighbour of the receiver")
+        return got
+
+    def lost_copies(self) -> set[Pair]:
+        """Return, once, the pairs whose receiver may not have the last essential frame that was sent to it."""
+        with self._changed:
+            lost, self._lost = self._lost, set()
+        return lost
+
+    def ask_whole(self, pair: Pair) -> None:
+        """Tell the sender of a pair that its receiver, who lives here, has no copy of its vectors."""
+        name = self.name_of(pair[0])
+        if name in self._couriers:
+            self._couriers[name].tell(WHOLE, _PAIR.pack(*pair))
+
+    def _ping(self, name: str) -> None:
+        self._couriers[name].tell(PING, b"", lambda said: self._patience.hear(name, said))
+
+    def _send(self, place: tuple[int, int], frames: Frames, outgoing: Collection[Pair]) -> dict[str, list[Pair]]:
+        """Hand parcels to the couriers; returns the essential pairs by the member that gets them."""
+        parcels: dict[str, dict[Pair, bytes | None]] = {}
+        essential: dict[str, list[Pair]] = {}
+        for pair in outgoing:
+            name, frame = self._home[pair[1]], frames.get(pair)
+            kind = None if frame is None else read_header(frame).kind  # type: ignore[union-attr]
+            if frame is not None and pair[0] != pair[1]:
+                if kind == COPY:
+                    self.counts.copies += len(frame)
+                else:
+                    self.counts.bytes[pair] += len(frame)
+            if name != self.me:
+                parcels.setdefault(name, {})[pair] = frame
+                if kind == ESSENTIAL:
+                    essential.setdefault(name, []).append(pair)
+        for name, content in parcels.items():
+            if name in self._patience.alive:
+                note, body = pack_parcel(self._run, *place, content)
+                self._couriers[name].send(place, note, body, name in self._patience.absent)
+        return essential
+
+    def _drain(self) -> None:
+        """Wait until everything that was sent in this round is answered, so that nobody runs far ahead of another."""
+        couriers = self._couriers
+        busy = [name for name, courier in couriers.items() if courier.open_places()]
+        self._patience.wait(busy, lambda name: not couriers[name].open_places())
+
+    def _receive(self, name: str, query: Any) -> None:
+        """Answer a message of a member, in the thread for its messages."""
+        key, note, body = str(query.key_expr), query.attachment, query.payload
+        topic = key.rpartition("/")[2]
+        if key != inbox_key(self.me, name, topic):
+            self.counts.refuse(name, "a key that is not used here")
+            return
+        said = b""
+        if note is not None and len(note) > LONGEST_NOTE:
+            self.counts.refuse(name, "a note that makes no sense")
+        elif topic == FRAME:
+            self._patience.hear(name)
+            said = bytes([self._inbox.offer(name, bytes(note or b""), b"" if body is None else body)])
+        elif topic == PING:
+            said = WAITS if self._patience.waits else COMPUTES
+        elif topic == WHOLE:
+            self._start_anew(name, bytes(note or b""))
+        query.reply(key, said, express=True)
+
+    def _start_anew(self, name: str, note: bytes) -> None:
+        """Note that a receiver with that member has no copy of a sender's vectors."""
+        if len(note) != _PAIR.size:
+            self.counts.refuse(name, "a note that makes no sense")
+            return
+        sender, receiver = _PAIR.unpack(note)
+        if (self._home.get(sender), self._home.get(receiver)) != (self.me, name):
+            self.counts.refuse(name, "another's name")
+            return
+        with self._changed:
+            self._lost.add((sender, receiver))
