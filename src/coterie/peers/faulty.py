@@ -9,7 +9,7 @@ import numpy as np
 from coterie.codecs.frame import HEADER
 from coterie.peers.draws import draw
 from coterie.peers.injection import CODES, FaultTables, Injection, one_round, poisoned, unusable
-from coterie.peers.line import ESSENTIAL, Carrier, Frames, Pair
+from coterie.peers.line import ESSENTIAL, HUB, Carrier, Frames, Pair
 
 __all__ = ["FaultyCarrier"]
 
@@ -54,7 +54,7 @@ class FaultyCarrier:
                 self._copies.append((pair, frame))
             if not lost:
                 kept[pair] = frame
-            elif poisoned(self._of_round(number), "shape", pair[0]):
+            elif pair[0] != HUB and poisoned(self._of_round(number), "shape", pair[0]):
                 kept[pair] = frame[:-1]
             elif self._befalls("corrupt", number, exchange, pair):
                 kept[pair] = _damaged(frame, number + exchange)

@@ -223,7 +223,7 @@ class LocalPeers(Peers):
         came = active
         if exchange is not None and self._arrivals is not None:
             came = came & self._arrivals.up[exchange]
-        if exchange is not None and self._faults is not None and not mirrored:
+        if exchange is not None and self._faults is not None and site is None:
             came = came & self._hub_usable(frames, up=True)
         if self._direct(for_average):
             return x, came, exchange, whole

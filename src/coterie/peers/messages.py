@@ -169,9 +169,9 @@ class Messages(Here):
         mirrored = message.mode == "mirror" and self.apart
         if message.vector is None or not (mirrored or message.mode == "update"):
             sent = (message.value, beside) if certain else self._sent((message.value, beside))
-            must = message.vector is not None and message.mode == "mirror"
+            site = message.site if message.vector is not None and message.mode == "mirror" else None
             (value, beside), arrived, exchange, _ = self._to_hub(
-                sent, active, certain, mirrored=must, for_average=for_average
+                sent, active, certain, site=site, for_average=for_average
             )
             return AtHub(value, beside, arrived, exchange)
         sent = (message.rest, beside, message.vector)
