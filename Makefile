@@ -51,7 +51,8 @@ lint: $(VENV)/installed-dev
 # What an old version lacks shows where libraries are used most: the command line with its report, tables, graphs, loops
 # on the host. Another sample: make test-lowest SAMPLE=tests/methods. Old libraries warn of newer ones: no error here.
 SAMPLE := tests/attacks/test_machine.py tests/codecs/test_frame.py tests/data/tables tests/data/test_files.py \
-  tests/graphs/test_graph.py tests/numerics/test_codebook.py::test_codebook_by_hand tests/test_registry.py
+  tests/graphs/test_graph.py tests/numerics/test_codebook.py::test_codebook_by_hand tests/sites/test_keys.py \
+  tests/test_registry.py
 
 test-lowest: $(LOWEST)/installed
 	XLA_FLAGS="$(QUICK)" $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal -o filterwarnings=default $(SAMPLE)
@@ -140,7 +141,7 @@ $(LOWEST)/installed: pyproject.toml tests/support/lowest.py
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check packaging
 	@$(LOWEST)/bin/python tests/support/lowest.py > $(LOWEST)/lowest.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(LOWEST)/lowest.txt \
-	  -e '.[report,parquet,numba]' hypothesis pytest pytest-timeout pytest-xdist
+	  -e '.[report,parquet,numba,network]' hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(BENCH)/cpu/installed: pyproject.toml

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-EXTRAS = ("report", "parquet", "numba")
+EXTRAS = ("report", "parquet", "numba", "network")
 
 
 def constraints(pyproject: Path) -> list[str]:

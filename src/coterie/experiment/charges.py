@@ -29,6 +29,8 @@ def with_cost_of_inputs(opening: Rounds, federation: Federation) -> Rounds:
     if federation.preparation is None or not federation.preparation.sent:
         return opening
     sent = federation.preparation.sent_bytes
+    if not sent:  # each site has prepared its own rows, by a contract
+        return opening
     up, down = np.array([sent[name] for name in federation.names]).T
     once = np.ones_like(up)
     return _with_hub(opening, HubTraffic(once, up, once, down))

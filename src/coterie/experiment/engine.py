@@ -218,11 +218,13 @@ class Training:
         return lambda: self.peers.start_round(number)
 
     def prepare(self) -> None:
-        """Compile what a round and its evaluation need, before anybody waits for this process."""
+        """Compile a round and its evaluation, and trace what else is sent, before anybody waits for this process."""
         state, rounds = self.outline(), self.peers.rounds_per_call or 1
         program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
         self._compile(program, name, *inputs, donate=4)
         self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(1))
+        if self.method.stages():
+            jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Run rounds `first`, ..., `first + rounds - 1` (counted from 1); `state` is used up."""
@@ -334,15 +336,14 @@ class Training:
         """
         if number not in self.method.stages():
             return state, None
-
-        def program(method: Any, tables: Any, clients: Clients, state: Any) -> Any:
-            peers = self.peers.make(tables)
-            return peers.share(method.keep(state, tables.present, peers.clients), certain=True), peers.traffic()
-
-        (kept, arrived), traffic = self.call(program, ("keep", number), self.inner(state))
+        (kept, arrived), traffic = self.call(self._keep, ("keep", number), self.inner(state))
         kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
         graph = agree(number, self.graph.keep(kept)[0])
         return self.enter_stage(state, graph, number + 1), jax.tree.map(lambda a: a[None], on_host(traffic))
+
+    def _keep(self, method: Any, tables: Any, clients: Clients, state: Any) -> Any:
+        peers = self.peers.make(tables)
+        return peers.share(method.keep(state, tables.present, peers.clients), certain=True), peers.traffic()
 
     def enter_stage(self, state: Any, graph: Graph, first: int) -> Any:
         """Return the state on a graph with fewer edges, used from round `first` on."""

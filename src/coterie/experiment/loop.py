@@ -149,8 +149,9 @@ class Loop:
             return
         self._record_rest()
         missed, self.round = self.round + 1, number - 1
-        graph = self.place.graph_in_use(number) if self.staged else None
-        if graph is not None and graph.edges() != self.training.graph.edges():
+        ended = [end for end in self.job.method.stages() if missed <= end < number]
+        if ended:  # a stage has ended in between: the others know its graph
+            graph = self.place.graph_in_use(max(ended)) or self.training.graph
             self.state = self.training.enter_stage(self.state, graph, number)
         note = f"rounds {missed} to {number - 1} went on without this site; it goes on with round {number}"
         self.progress("note", self.round, self.job.settings.rounds, {"note": note})

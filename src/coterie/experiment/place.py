@@ -54,7 +54,7 @@ class Place:
         return number
 
     def graph_in_use(self, number: int) -> Graph | None:
-        """Return the graph that the others use in round `number`; None where nobody says."""
+        """Return the graph that the others use since round `number`, where a stage has ended; None: nobody says."""
         return None
 
     def agree(self, number: int, graph: Graph) -> Graph:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
+from coterie.codecs.frame import frame_bytes
 from coterie.peers.coding import wrap_vector
 from coterie.peers.line import Address, Delivery, Line, Message
 from coterie.peers.mirrors import WHOLE
@@ -64,6 +65,7 @@ def exchange_values(
     leaves, structure = jax.tree.flatten(x)
     each = [jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in leaves]
     answer = [jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype) for a in each]
+    line.largest = max(line.largest, frame_bytes(each) + 1)  # a codec's vector has one byte before it
     codec, site = (None, None) if vectors is None else (vectors.codec, vectors.site)
     flags = [] if vectors is None else [jax.ShapeDtypeStruct(shape, bool)]
 

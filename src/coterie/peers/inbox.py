@@ -46,7 +46,7 @@ class Inbox:
     def __init__(self, run: int, living: Mapping[str, frozenset[int]], me: str, largest: int, counts: Counts):
         self.changed = threading.Condition()  # notified when a parcel was taken; also used by the carrier
         self.rounds: dict[str, int] = {}  # the last round that each member was heard in
-        self._run, self._living, self._here, self._largest = run, living, living[me], largest
+        self.run, self._living, self._here, self._largest = run, living, living[me], largest
         self._counts = counts
         self._round = self._exchange = 0
         self._waiting: dict[tuple[int, int, str], Frames] = {}
@@ -66,11 +66,13 @@ class Inbox:
 
     def offer(self, member: str, note: bytes, body: Any) -> Answer:
         """Look at a parcel of a member; `body` has a length and becomes bytes when it is wanted."""
+        if not self.run:  # the members have not met yet
+            return Answer.EARLY
         parcel = read_note(note, self.most_entries(member))
         why = None
         if parcel is None:
             why = "a note that makes no sense"
-        elif parcel.run != self._run:
+        elif parcel.run != self.run:
             why = "another run"
         elif any(sender not in self._living[member] for sender, _ in parcel.lengths):
             why = "another's name"

@@ -84,6 +84,7 @@ class Line:
 
     def __init__(self) -> None:
         self.run = self.round = self.exchange = 0
+        self.largest = 0  # bytes of the largest frame of the programs traced so far
         self.deliveries: list[Delivery] = []
         self.mirrors, self.counts = Mirrors(), Counts()
 

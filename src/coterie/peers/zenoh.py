@@ -43,7 +43,7 @@ class ZenohCarrier:
         here: for each member the ids of the clients that live there.
         hub: the member where the hub is; None: there is none, and everybody sends to everybody.
         network: addresses, certificates, deadlines.
-        run: a number that all processes of this run share, and no other run has.
+        run: a number that all processes of this run share, and no other run has; 0: see `begin_run`.
         largest: bytes of the longest frame that the method sends.
     """
 
@@ -173,6 +173,14 @@ class ZenohCarrier:
     def name_of(self, client: int) -> str:
         """Return the member with which a client lives."""
         return self._home.get(client, "nobody")
+
+    def absent(self) -> frozenset[str]:
+        """Return the members that were given up in this round."""
+        return frozenset(self._patience.absent)
+
+    def begin_run(self, run: int) -> None:
+        """Send and take frames of this run from now on: its number is agreed on after the members have met."""
+        self._run = self._inbox.run = run
 
     # -- control requests ------------------------------------------------------------------------------------------
 

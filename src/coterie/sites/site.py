@@ -29,10 +29,11 @@ from typing import Any
 from coterie.errors import CoterieError, shown
 from coterie.sites.federation import FederationFile
 from coterie.sites.members import Address, wrong_name
+from coterie.sites.pem import TlsFiles
 from coterie.spec import build, nearest, param, spec
 from coterie.storage.toml import read_toml
 
-__all__ = ["Limits", "SiteData", "SiteFile", "SiteSettings", "TlsFiles"]
+__all__ = ["Limits", "SiteData", "SiteFile", "SiteSettings"]
 
 FORMAT = 1
 
@@ -50,15 +51,6 @@ class SiteSettings:
             raise CoterieError(f"name {wrong}")
         if self.listen is not None:
             Address.parse(self.listen, "listen")
-
-
-@spec
-class TlsFiles:
-    """The section `[tls]`: PEM files."""
-
-    key: str = param(help="the private key of this member, readable by its owner only")
-    certificate: str = param(help="its certificate, with intermediate ones after it")
-    ca: str = param(help="the certificates of the authority that all members trust")
 
 
 @spec

@@ -1,0 +1,159 @@
+"""`coterie join` and `coterie peers`: a member of a federation at its site, and all of them on one machine."""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.cli.options import Json, Out
+from coterie.cli.terminal import console_for, say
+from coterie.errors import CoterieError
+from coterie.storage.commands import command
+
+__all__ = ["join", "peers"]
+
+FederationToml = Annotated[Path, typer.Argument(metavar="FEDERATION", help="federation.toml, equal at every site.")]
+FaultsToml = Annotated[Path | None, typer.Option("--faults", help="What goes wrong on purpose, a TOML file.")]
+
+
+def join(
+    federation: FederationToml,
+    site: Annotated[Path, typer.Option("--site", help="This site's own file, site.toml.")],
+    faults: FaultsToml = None,
+    out: Out = None,
+    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
+    as_json: Json = False,
+) -> None:
+    """Take part in a federation: train this site's model together with the other members."""
+    from coterie.sites.federation import FederationFile
+    from coterie.sites.handshake import greet_members
+    from coterie.sites.site import SiteFile
+
+    shared, own = FederationFile.read(federation), SiteFile.read(site)
+    folder = out or own.folder(shared)
+    console = console_for(as_json)
+    _refuse_certificate(shared, own)
+    for greeting in greet_members(shared, own):
+        console.print(greeting.sentence, markup=False, soft_wrap=True)
+    from coterie.cli.members import MemberScreen
+    from coterie.sites.running import read_faults, run_site
+
+    with _attached(attached), _leaving(federation, site), MemberScreen(console, shared, own.name, as_json) as screen:
+        result = run_site(
+            shared, own, out=folder, faults=read_faults(faults), progress=screen.update, watch=screen.watch
+        )
+    if as_json:
+        print(json.dumps({"event": "result", "folder": str(folder), **result.summary()}), flush=True)
+        return
+    console.print(f"run: {folder}", markup=False, soft_wrap=True)
+    console.print(f"report: {command('report', folder)}", markup=False, soft_wrap=True)
+
+
+def peers(
+    federation: FederationToml,
+    local: Annotated[bool, typer.Option("--local", help="Start all members as processes of this machine.")] = False,
+    sites: Annotated[
+        Path | None, typer.Option("--sites", help="The folder with NAME.toml of each member that has its own data.")
+    ] = None,
+    faults: FaultsToml = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Start all members of a federation on this machine, with throw-away certificates: the way to try one."""
+    if not local:
+        raise CoterieError(
+            "peers starts all members on this machine: add --local; at each site start one with coterie join"
+        )
+    from coterie.cli.members import FederationScreen
+    from coterie.sites.federation import FederationFile
+    from coterie.sites.local import LocalFederation
+
+    shared = FederationFile.read(federation)
+    folder = out or Path("runs") / f"{shared.settings.name}-peers"
+    options = [] if faults is None else ["--faults", str(faults.absolute())]
+    console = console_for(as_json)
+    members = LocalFederation(federation, folder, sites, options)
+    failed: dict[str, str] = {}
+    with _stopping(federation, folder), members, FederationScreen(console, shared, as_json) as screen:
+        members.start()
+        for event in members.events():
+            screen.update(event)
+            if event.exit:
+                failed[event.name] = members.why(event.name)
+                screen.note(f"{event.name} has ended (exit status {event.exit}): {failed[event.name]}")
+    folders = [members.folder(name) for name in members.names if name not in failed]
+    _gathered(folders, folder, console, as_json, failed)
+    if failed:
+        raise CoterieError(f"{', '.join(failed)} did not come to the end; what they said is in {folder}/NAME.log")
+
+
+def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, failed: dict[str, str]) -> None:
+    """Say where everybody's run is."""
+    if as_json:
+        print(json.dumps({"event": "result", "folders": [str(path) for path in folders], "failed": failed}), flush=True)
+        return
+    for path in folders:
+        console.print(f"run: {path}", markup=False, soft_wrap=True)
+
+
+def _refuse_certificate(shared: Any, own: Any) -> None:
+    """Refuse a key or a certificate with which nobody would talk to this member."""
+    if not shared.settings.tls or own.tls is None:
+        return
+    from coterie.sites.certificates import wrong_certificate
+    from coterie.sites.members import Address
+
+    member = shared.member(own.name)
+    host = Address.parse(member.address).host if member.reachable and member.address else None
+    wrong = wrong_certificate(own.tls, own.name, shared.names, host)
+    if wrong:
+        raise CoterieError("; ".join(wrong))
+
+
+@contextlib.contextmanager
+def _leaving(federation: Path, site: Path) -> Iterator[None]:
+    """On Ctrl-C, say how this member comes back."""
+    from coterie.experiment.interruption import Terminated, termination
+
+    try:
+        with termination():
+            yield
+    except KeyboardInterrupt as stop:
+        with contextlib.suppress(OSError):
+            say(f"left; come back with: {command('join', federation)} --site {site}", to_errors=True)
+        raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
+
+
+@contextlib.contextmanager
+def _stopping(federation: Path, folder: Path) -> Iterator[None]:
+    """On Ctrl-C, say how all members continue."""
+    from coterie.experiment.interruption import Terminated, termination
+
+    try:
+        with termination():
+            yield
+    except KeyboardInterrupt as stop:
+        with contextlib.suppress(OSError):
+            say(f"stopped all; continue with: {command('peers', federation)} --local --out {folder}", to_errors=True)
+        raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
+
+
+@contextlib.contextmanager
+def _attached(wanted: bool) -> Iterator[None]:
+    """Leave when the process that started this one is gone: its end of the standard input is then closed."""
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    if wanted:
+        threading.Thread(target=wait, daemon=True).start()
+    yield

@@ -1,0 +1,265 @@
+"""Members meet: before the first round, and whenever one of them has been away.
+
+Each member has a card (`cards.py`) and shows it to everybody who shows its own. They start only if all of them run the
+same configuration and versions. A run has a number, so that nothing sent in another run is ever used: the first member
+in the list that is there draws it, and everybody else, whoever comes back later too, takes it from a member that is in
+the run. Nobody coordinates: each member decides for itself from the cards it has seen.
+
+Where a stage of a method ends, everybody must use the same graph. It is that of one member: the hub, or the first in
+the list that is there. All others ask it, so that they agree even if some of them missed a message; who comes back
+after the end of a stage gets the graph in the same way. A member that was away keeps all its neighbours.
+"""
+
+import collections
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from coterie.errors import CoterieError
+from coterie.graphs.graph import Graph
+from coterie.sites.cards import Card, differences
+from coterie.storage.arrays import Array, npz_bytes, read_npz
+
+__all__ = ["Control", "Meeting"]
+
+PAUSE = 0.1  # seconds between two looks at who is there
+ANSWER = 2.0  # seconds that a member has to show its card
+TABLE = {"neighbours": Array("iu", ("clients", "slots"), below="clients"), "present": Array("b", ("clients", "slots"))}
+
+
+class Control(Protocol):
+    """What a carrier offers besides frames: who is there, and small requests to other members."""
+
+    def alive(self) -> frozenset[str]:
+        """Return the members that are there."""
+
+    def absent(self) -> frozenset[str]:
+        """Return the members that were given up in this round."""
+
+    def answer(self, topic: str, fn: Callable[[str, bytes], bytes]) -> None:
+        """Answer requests about a topic with `fn(name of the sender, payload)`."""
+
+    def request(self, name: str, topic: str, payload: bytes, seconds: float) -> bytes | None:
+        """Ask a member; None if no answer came in time."""
+
+
+class Meeting:
+    """One member's view of all of them.
+
+    Args:
+        control: the carrier.
+        me: this member's name.
+        names: everybody's, in the order of their ids.
+        card: what this member runs.
+        hub: the member that is the hub, if any.
+        patience: seconds to wait for the others before the start, and for anybody when all are gone.
+        deadline: seconds to wait for one answer that must come.
+        note: called with a sentence for people.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        me: str,
+        names: Sequence[str],
+        card: Card,
+        *,
+        hub: str | None = None,
+        patience: float = 600.0,
+        deadline: float = 60.0,
+        note: Callable[[str], None] = lambda sentence: None,
+    ):
+        self.control, self.me, self.names, self.card = control, me, tuple(names), card
+        self.hub, self.patience, self.deadline, self.note = hub, patience, deadline, note
+        self.cards: dict[str, Card] = {}  # the last one of each other member
+        self.done: set[str] = set()  # members that have come to the end of the run
+        self._stage: tuple[int, Graph] | None = None  # the last round of the stage before, and the graph since then
+        self._lock = threading.Lock()
+        self._wrong: list[str] = []  # what keeps members from running together
+        for topic, fn in {"hello": self._hello, "graph": self._graph, "bye": self._bye}.items():
+            control.answer(topic, fn)
+
+    @property
+    def others(self) -> list[str]:
+        """The other members that are there, in the order of their ids."""
+        alive = self.control.alive()
+        return [name for name in self.names if name != self.me and name in alive]
+
+    # -- what others ask -------------------------------------------------------------------------------------------
+
+    def _hello(self, sender: str, payload: bytes) -> bytes:
+        card = Card.decode(payload)
+        if card is not None:
+            self._see(sender, card)
+        return self.card._replace(absent=sorted(self.control.absent())).encode()
+
+    def _graph(self, sender: str, payload: bytes) -> bytes:
+        """Give the graph in use, if the stage that ends with the round in the request is over here."""
+        with self._lock:
+            stage = self._stage
+        if stage is None or not payload.isdigit() or stage[0] < int(payload):
+            return b""
+        return npz_bytes({"neighbours": stage[1].neighbours, "present": stage[1].present})
+
+    def _bye(self, sender: str, payload: bytes) -> bytes:
+        self.done.add(sender)
+        return b""
+
+    def _see(self, name: str, card: Card) -> None:
+        with self._lock:
+            self.cards[name] = card
+
+    def say(self, **changes: Any) -> None:
+        """Change this member's card."""
+        self.card = self.card._replace(**changes)
+
+    # -- the start -------------------------------------------------------------------------------------------------
+
+    def look_around(self) -> dict[str, Card]:
+        """Show this member's card to everybody who is there, and return the cards of those that run the same."""
+        for name in self.others:
+            card = Card.decode(self.control.request(name, "hello", self.card.encode(), ANSWER))
+            if card is not None:
+                self._see(name, card)
+        with self._lock:
+            cards = {name: self.cards[name] for name in self.others if name in self.cards}
+        self._wrong = [words for name, card in cards.items() for words in differences(self.card, card, name)]
+        return {name: card for name, card in cards.items() if not differences(self.card, card, name)}
+
+    def start(self, run: int, done: int) -> bool:
+        """Wait for the others and agree on the number of the run.
+
+        Args:
+            run: the number of the run that the folder holds a part of; 0 for none.
+            done: rounds that this member has behind it; -1: not even the start.
+
+        Returns:
+            Whether everybody is at the very start; otherwise the others may be in the middle of the run.
+        """
+        self.say(ready=True, run=run, round=done + 1)
+        end, shown = time.monotonic() + self.patience, frozenset[str]()
+        while True:
+            cards = self.look_around()
+            running = [card for card in cards.values() if card.started]
+            if running:
+                return self._join(running, run)
+            if self._wrong:
+                raise CoterieError(f"not all members run the same: {'; '.join(self._wrong)}; make them equal")
+            ready = [name for name in self.names if name == self.me or (name in cards and cards[name].ready)]
+            late = time.monotonic() > end
+            if late and len(ready) == 1:
+                raise CoterieError(
+                    f"none of {', '.join(name for name in self.names if name != self.me)} came within "
+                    f"{self.patience:g} seconds (federation.start_deadline); start them, too"
+                )
+            if (late or len(ready) == len(self.names)) and ready[0] == self.me:
+                return self._begin({name: cards[name] for name in ready[1:]})
+            if frozenset(ready) != shown:
+                shown = frozenset(ready)
+                missing = [name for name in self.names if name not in shown]
+                self.note(f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run")
+            time.sleep(PAUSE)
+
+    def _begin(self, others: dict[str, Card]) -> bool:
+        """Start the run, or go on with one that everybody has stopped; this is the first member that is there."""
+        for name, card in others.items():
+            if card.processor != self.card.processor:
+                self.note(f"{name} has another processor ({card.processor}): last bits may differ from a simulation")
+        known = [number for number in (self.card.run, *(card.run for card in others.values())) if number]
+        first = max([self.card.round, *(card.round for card in others.values())])
+        sessions = {name: card.session for name, card in others.items()}
+        number = known[0] if known else secrets.randbits(62) | 1
+        self.say(run=number, round=first, began=sessions, started=True)
+        return first == 0
+
+    def _join(self, running: Sequence[Card], run: int) -> bool:
+        """Enter the run that others are in."""
+        number = collections.Counter(card.run for card in running).most_common(1)[0][0]
+        if run and run != number:
+            raise CoterieError(
+                "the others are in another run than the one in this folder; choose another folder (site.out), or stop "
+                "them and continue all together"
+            )
+        begins = [card.round for card in running if card.began.get(self.me) == self.card.session]
+        first = max([self.card.round, *begins])
+        self.say(run=number, started=True, round=first)
+        return bool(begins) and first == 0
+
+    # -- between rounds --------------------------------------------------------------------------------------------
+
+    def current(self, number: int) -> int:
+        """Return the round to go on with, asking those who are there: `number`, or a later one that they are in.
+
+        Members that have given this one up for their round will hear it in the next one. Where there are more than two
+        others, two must be as far: one alone cannot make the others skip rounds.
+        """
+        cards = [card for card in self.look_around().values() if card.started and card.run == self.card.run]
+        rounds = sorted((card.round for card in cards), reverse=True)
+        latest = rounds[min(len(rounds) - 1, 1 if len(self.names) > 3 else 0)] if rounds else 0
+        if latest <= number:
+            return number
+        waiting = any(card.round >= latest and self.me not in card.absent for card in cards)
+        return latest if waiting else latest + 1
+
+    def company(self, number: int) -> None:
+        """Wait until somebody else is there; refuse to go on alone, unless the others have come to the end."""
+        if self.others or len(self.names) == 1 or self.done >= {name for name in self.names if name != self.me}:
+            return
+        self.note(f"all other members are gone; waiting {self.patience:g} seconds for one of them")
+        end = time.monotonic() + self.patience
+        while not self.others:
+            if time.monotonic() > end:
+                raise CoterieError(
+                    f"all other members are gone since round {number - 1}; this one has stopped there: start it again "
+                    "when they are back"
+                )
+            time.sleep(PAUSE)
+
+    # -- stages ----------------------------------------------------------------------------------------------------
+
+    def agree(self, number: int, graph: Graph) -> Graph:
+        """Return the graph that everybody uses after round `number`, in place of the one found here."""
+        there = [name for name in self.names if name == self.me or name in self.others]
+        lead = self.hub if self.hub in there else there[0]
+        found = None if lead == self.me else self._ask_graph([lead], number)
+        with self._lock:
+            self._stage = (number, graph if found is None else found)
+            return self._stage[1]
+
+    def graph_after(self, number: int) -> Graph | None:
+        """Return the graph that the others use since round `number`; None if nobody says."""
+        found = self._ask_graph(self.others, number)
+        if found is not None:
+            with self._lock:
+                self._stage = (number, found)
+        return found
+
+    def _ask_graph(self, names: Sequence[str], number: int) -> Graph | None:
+        """Ask members in turn until one of them has come to the end of the stage."""
+        end = time.monotonic() + self.deadline
+        while time.monotonic() < end and any(name in self.others for name in names):
+            for name in names:
+                answer = self.control.request(name, "graph", str(number).encode(), ANSWER)
+                graph = None if not answer else self._table(answer)
+                if graph is not None:
+                    return graph
+            time.sleep(PAUSE)
+        return None
+
+    def _table(self, data: bytes) -> Graph | None:
+        try:
+            arrays = read_npz(data, "a graph", TABLE, TABLE, {"clients": len(self.names)})
+            return Graph(np.asarray(arrays["neighbours"], np.int32), arrays["present"])
+        except CoterieError:
+            return None
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Say that this member has come to the end: who is left need not wait for it to come back."""
+        for name in self.others:
+            self.control.request(name, "bye", b"", ANSWER)

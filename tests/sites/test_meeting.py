@@ -1,0 +1,190 @@
+"""Members meet before the first round, and one that was away finds back. Threads of one process; no network."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from coterie.errors import CoterieError
+from coterie.graphs.graph import Graph
+from coterie.sites.cards import Card
+from coterie.sites.meeting import Meeting
+from support.switchboard import Switchboard
+
+NAMES = ("north", "east", "south", "west")
+CARD = Card(hash="a" * 64, contract="", coterie="0.2", jax="0.10", python="3.12", processor="one", session=1)
+
+
+def member(board, name, *, names=NAMES, notes=None, hub=None, patience=30.0, **changes):
+    note = [].append if notes is None else notes.append
+    card = CARD._replace(**{"session": names.index(name) + 1, **changes})
+    return Meeting(board.end(name), name, names, card, hub=hub, patience=patience, deadline=5.0, note=note)
+
+
+def started(board, names=NAMES, **changes):
+    """Members that have started together."""
+    meetings = [member(board, name, names=names, **changes) for name in names]
+    assert all(together(lambda meeting: meeting.start(0, -1), meetings))
+    return meetings
+
+
+def together(fn, meetings):
+    with ThreadPoolExecutor(len(meetings)) as pool:
+        return list(pool.map(fn, meetings))
+
+
+def test_all_begin_together_with_a_number_that_no_other_run_has():
+    runs = set()
+    for _ in range(3):
+        meetings = started(Switchboard())
+        assert len({meeting.card.run for meeting in meetings}) == 1
+        runs.add(meetings[0].card.run)
+    assert len(runs) == 3
+    assert 0 not in runs
+
+
+def test_members_that_differ_refuse_both_and_say_what_and_with_whom():
+    board = Switchboard()
+    meetings = [member(board, "north", names=NAMES[:2]), member(board, "east", names=NAMES[:2], hash="b" * 64)]
+
+    def refused(meeting):
+        with pytest.raises(CoterieError) as error:
+            meeting.start(0, -1)
+        return str(error.value)
+
+    said = together(refused, meetings)
+    assert "configuration" in said[0]
+    assert "is bbbbbbbbbbbb at east and aaaaaaaaaaaa here" in said[0]
+    assert "is aaaaaaaaaaaa at north and bbbbbbbbbbbb here" in said[1]
+
+
+@pytest.mark.parametrize(("field", "words"), [("jax", "version of JAX"), ("contract", "column contract")])
+def test_versions_and_the_contract_must_agree(field, words):
+    board = Switchboard()
+    member(board, "north", names=NAMES[:2], **{field: "other"})
+    with pytest.raises(CoterieError, match=words):
+        member(board, "east", names=NAMES[:2]).start(0, -1)
+
+
+def test_another_processor_is_a_note():
+    board, notes = Switchboard(), []
+    meetings = [member(board, name, names=NAMES[:2], notes=notes) for name in NAMES[:2]]
+    meetings[1].say(processor="another")
+    together(lambda meeting: meeting.start(0, -1), meetings)
+    assert any("another processor" in note for note in notes)
+
+
+def test_who_is_alone_says_so_after_the_deadline():
+    with pytest.raises(CoterieError, match=r"none of east, south, west came within 0.2 seconds"):
+        member(Switchboard(), "north", patience=0.2).start(0, -1)
+
+
+def test_those_who_are_there_start_after_the_deadline_and_a_late_one_joins_them():
+    board = Switchboard()
+    meetings = [member(board, name, patience=0.5) for name in NAMES[1:]]
+    assert all(together(lambda meeting: meeting.start(0, -1), meetings))
+    for meeting in meetings:
+        meeting.say(round=7)
+    late = member(board, "north")
+    assert not late.start(0, -1)
+    assert late.card.run == meetings[0].card.run
+    assert late.current(1) == 7
+
+
+def test_who_comes_back_learns_the_run_and_the_round():
+    board = Switchboard()
+    meetings = started(board)
+    for meeting in meetings:
+        meeting.say(round=9)
+        meeting.control.given_up.add("south")
+    meetings[2].control.leave()
+    back = member(board, "south", session=77)
+    assert not back.start(meetings[0].card.run, 4)
+    assert back.current(5) == 10  # in round 9 nobody waits for it any more
+    for meeting in (*meetings[:2], meetings[3]):
+        meeting.control.given_up.clear()
+    assert back.current(5) == 9
+
+
+def test_a_folder_of_another_run_is_not_continued_with_this_one():
+    board = Switchboard()
+    started(board, NAMES[:3])
+    back = Meeting(board.end("west"), "west", NAMES, CARD)
+    with pytest.raises(CoterieError, match="another run"):
+        back.start(12345, 4)
+
+
+def test_all_continue_with_the_number_they_had_and_the_latest_round():
+    board = Switchboard()
+    meetings = [member(board, name) for name in NAMES]
+    done = dict(zip(NAMES, (4, 6, 5, 6), strict=True))
+    together(lambda meeting: meeting.start(99, done[meeting.me]), meetings)
+    assert {meeting.card.run for meeting in meetings} == {99}
+    assert {meeting.card.round for meeting in meetings} == {7}
+
+
+def test_one_member_alone_cannot_make_the_others_skip_rounds():
+    meetings = started(Switchboard())
+    for meeting in meetings:
+        meeting.say(round=3)
+    meetings[3].say(round=2_000_000)
+    assert meetings[0].current(3) == 3
+
+
+def test_a_wrong_newcomer_does_not_stop_those_who_run():
+    board = Switchboard()
+    meetings = started(board, NAMES[:3])
+    intruder = Meeting(board.end("west"), "west", NAMES, CARD._replace(hash="b" * 64))
+    intruder.say(started=True, round=50, run=meetings[0].card.run)
+    assert meetings[0].current(2) == 2
+
+
+def test_cards_that_make_no_sense_are_not_used():
+    meeting = member(Switchboard(), "north")
+    for data in (b"", b"{", b"[]", b"[" * 100_000, b'{"hash": 1}', CARD.encode()[:-1] + b', "more": 1}'):
+        assert Card.decode(data) is None
+        assert Card.decode(meeting._hello("east", data)) is not None
+    assert meeting.cards == {}
+
+
+def test_everybody_gets_the_graph_of_one_member():
+    """East has missed that south dropped an edge; the first member that is there decides."""
+    meetings = started(Switchboard(), NAMES[:3])
+    right, wrong = Graph.from_edges([0, 1, 2], [1, 2, 0], 3), Graph.complete(3)
+    found = together(lambda m: m.agree(5, wrong if m.me == "east" else right), meetings)
+    for graph in found:
+        np.testing.assert_array_equal(graph.neighbours, right.neighbours)
+        np.testing.assert_array_equal(graph.present, right.present)
+
+
+def test_the_hub_decides_where_there_is_one():
+    board = Switchboard()
+    meetings = [member(board, name, names=NAMES[:3], hub="south") for name in NAMES[:3]]
+    together(lambda meeting: meeting.start(0, -1), meetings)
+    graphs = [Graph.complete(3), Graph.complete(3), Graph.from_edges([0, 1, 2], [1, 2, 0], 3)]
+    found = together(lambda m: m.agree(5, graphs[m.names.index(m.me)]), meetings)
+    assert [graph.edges() for graph in found] == [3, 3, 3]
+
+
+def test_who_was_away_asks_for_the_graph():
+    meetings = started(Switchboard(), NAMES[:3])
+    graph = Graph.from_edges([0, 1, 2], [1, 2, 0], 3)
+    for meeting in meetings[:2]:
+        meeting.agree(5, graph)
+    np.testing.assert_array_equal(meetings[2].graph_after(5).neighbours, graph.neighbours)
+    meetings[2].deadline = 0.3
+    assert meetings[2].graph_after(8) is None  # nobody has come to the end of that stage
+
+
+def test_who_is_left_alone_stops_unless_the_others_have_ended():
+    board = Switchboard()
+    meetings = started(board, NAMES[:2])
+    meetings[1].control.leave()
+    meetings[0].patience = 0.2
+    began = time.monotonic()
+    with pytest.raises(CoterieError, match="all other members are gone since round 3"):
+        meetings[0].company(4)
+    assert time.monotonic() - began < 5
+    meetings[0].done.add("east")
+    meetings[0].company(4)
