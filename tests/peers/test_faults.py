@@ -71,7 +71,7 @@ def test_wrong_settings_are_refused_by_name(tables, sentence):
 
 
 def test_members_that_do_not_exist_are_named():
-    with pytest.raises(CoterieError, match="faults: freeze names 'norht', which is no member; did you mean north?"):
+    with pytest.raises(CoterieError, match=r"faults: freeze names 'norht', which is no member; did you mean north\?"):
         Injection.of(Faults.from_dict({"freeze": {"members": ["norht"]}}), ["north", "south"])
     with pytest.raises(CoterieError, match="faults: partition needs codec none"):
         Injection.of(Faults.from_dict({"partition": {"groups": [["a"], ["b"]]}}), ["a", "b"], codec=True)
