@@ -29,7 +29,7 @@ from coterie.peers.tables import make_tables
 from coterie.testing.contract import small_federation
 
 CLIENTS, ROUNDS = 5, 2
-SPLITTING = ("spdb", "fedper", "fedrep")
+SPLITTING = ("spdb", "fedper", "fedrep", "fedbn", "fedbabu")
 
 
 class Network(eqx.Module):

@@ -5,10 +5,11 @@ import pytest
 from coterie.testing.contract import CHECKS, Case
 from coterie.testing.two_processes import Partner
 
-# A row compiles a dozen programs, so `make test` has one, and `make soak` all of them. Every verb keeps the contract in
+# A row compiles a dozen programs, so `make test` has two, and `make soak` all of them. Every verb keeps the contract in
 # tests/peers/test_remote.py, pushes and links that come and go among them, and a method with a hub in test_coding.py.
 METHODS = [
     ("gossip-sgd", {"order": "mix-and-step", "momentum": 0.5}),  # neighbours
+    ("ifca", {"clusters": 3}),  # a hub with a memory of its own
 ]
 VARIANTS = [
     ("sgp", {"order": "after", "pushes": 2, "momentum": 0.5}),  # pushes, links that come and go
@@ -51,6 +52,21 @@ VARIANTS = [
     ("scool-attention", {"own": "apart", "m_step_prior": 0.5, "sparsify_after": 0}),
     ("scool-sbm", {"m_step": "exact", "exact_steps": 2, "sparsify_after": 0}),
     ("cga", {}),
+    ("scaffold", {"steps": 2}),  # a mean of two trees
+    ("scaffold", {"renew": "gradient", "participation": 0.5}),
+    ("feddyn", {}),
+    ("apfl", {}),
+    ("per-fedavg", {"order": "exact"}),
+    ("per-fedavg", {}),
+    ("fedala", {}),
+    ("fedamp", {}),
+    ("fedem", {}),
+    ("fedbn", {"personal": ("bias",)}),
+    ("fedbabu", {}),  # two layers, as the next
+    ("lg-fedavg", {}),
+    ("moon", {}),
+    ("fedproto", {}),
+    ("fedrod", {}),
 ]
 ROWS = METHODS + [pytest.param(row, marks=pytest.mark.soak) for row in VARIANTS]
 

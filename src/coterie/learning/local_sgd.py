@@ -15,6 +15,7 @@ import optax
 from jax import lax
 
 from coterie.data.clients import Split
+from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.spec import param, spec
 from coterie.traced import changed, is_off
@@ -59,6 +60,11 @@ class LocalSGD:
         """Return the settings under which a round is one step of full-batch gradient descent."""
         return dataclasses.replace(self, batch_size=0, epochs=1, steps=0, momentum=0.0, weight_decay=0.0, decay=0.0)
 
+    def refuse_other_steps(self, name: str) -> None:
+        """Raise `CoterieError` unless a local step is the gradient times the learning rate."""
+        if self.momentum:
+            raise CoterieError(f"{name} reads gradients off the local steps, so it needs plain ones: set momentum = 0")
+
     def optimiser(self) -> optax.GradientTransformation:
         """Return SGD with the given momentum and weight decay; what is switched off is left out."""
         parts = [] if is_off(self.weight_decay) else [optax.add_decayed_weights(self.weight_decay)]
@@ -76,6 +82,7 @@ class LocalSGD:
         pull: Callable[[Any], Any] | None = None,
         epochs: int | jax.Array | None = None,
         slope: Callable[..., Any] | None = None,
+        project: Callable[[Any], Any] | None = None,
     ) -> Trained:
         """Train one client for a round.
 
@@ -89,6 +96,7 @@ class LocalSGD:
             epochs: overrides the setting.
             slope: `slope(params, statistics, x, y, mask, key) -> ((loss, statistics), gradient)` instead of the
                 gradient of the loss; `params` may then be a part of the model.
+            project: applied to the parameters after every step, to keep them in a set.
         """
         optimiser, follow = self.optimiser(), slope or jax.value_and_grad(task.loss, has_aux=True)
         if optimiser_state is None:
@@ -103,6 +111,7 @@ class LocalSGD:
                 gradient = jax.tree.map(jnp.add, gradient, pull(variables.params))
             updates, optimiser_state = optimiser.update(gradient, optimiser_state, variables.params)
             params = optax.apply_updates(variables.params, updates)
+            params = params if project is None else project(params)
             return Variables(params, statistics), optimiser_state, total + loss
 
         start = (variables, optimiser_state, jnp.zeros((), task.dtype))
@@ -112,8 +121,7 @@ class LocalSGD:
             return Trained(carry[0], carry[1], carry[2] / self.steps)
         epochs = self.epochs if epochs is None else epochs
         size = min(self.batch_size, n) or n
-        # Under vmap a bound that differs between clients becomes a mask: clients that have finished their pass wait.
-        own_steps = -(-n // size) if task.equal_sizes else (data.count + size - 1) // size
+        own_steps = self._steps_per_epoch(task, data)
 
         def one_epoch(e: jax.Array, carry: tuple) -> tuple:
             order_key, step_key = jax.random.split(jax.random.fold_in(key, e))
@@ -134,6 +142,16 @@ class LocalSGD:
 
         carry = lax.fori_loop(0, epochs, one_epoch, start)
         return Trained(carry[0], carry[1], carry[2] / (epochs * own_steps))
+
+    def local_steps(self, task: Task, data: Split) -> Any:
+        """Return how many local steps one client takes in a round."""
+        return self.steps or self.epochs * self._steps_per_epoch(task, data)
+
+    def _steps_per_epoch(self, task: Task, data: Split) -> Any:
+        n = data.x.shape[0]
+        size = min(self.batch_size, n) or n
+        # Under vmap a bound that differs between clients becomes a mask: clients that have finished their pass wait.
+        return -(-n // size) if task.equal_sizes else (data.count + size - 1) // size
 
     def _draw(self, n: int, count: jax.Array, key: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Draw the minibatch of local step t with replacement; batch size 0 takes every sample once."""

@@ -26,7 +26,7 @@ from coterie.models.constant import ConstantNetwork
 from coterie.models.convert import replace_convolutions
 from coterie.models.ensemble import ensemble_of
 from coterie.models.linear import Linear
-from coterie.models.naming import names, select
+from coterie.models.naming import layers_of, names, select
 
 __all__ = ["Task", "Variables"]
 
@@ -95,6 +95,7 @@ class Task:
         self._shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
         self.outputs = 0  # number of classes or characters, known once the task has a federation
         self.sample_shape: tuple[int, ...] = ()  # likewise
+        self._view: Callable[[Any], Any] | None = None
         self._keep(personal)
 
     @functools.cached_property
@@ -142,6 +143,30 @@ class Task:
         task = Task(self._alone, self.kind, personal=("mixture",), mixture=True, **options)
         task.outputs, task.sample_shape = self.outputs, self.sample_shape
         return task
+
+    def wrapped(self, wrap: Callable[[Any], Any], personal: tuple[str, ...]) -> "Task":
+        """Return the task of the model that `wrap(module)` makes of such a model, with its own personal parts."""
+        if self.members > 1:
+            raise CoterieError("members: this method cannot train an ensemble; set model.members = 1")
+
+        def build(key: jax.Array) -> Any:
+            built = self._alone(key)
+            return (wrap(built[0]), built[1]) if isinstance(built, tuple) else wrap(built)
+
+        task = Task(build, self.kind, personal=personal, **self._made_of)
+        task.outputs, task.sample_shape = self.outputs, self.sample_shape
+        return task
+
+    def viewed(self, view: Callable[[Any], Any]) -> "Task":
+        """Return the task of the same parameters whose module is `view(module)`: it may return other outputs."""
+        other = copy.copy(self)
+        other.__dict__.pop("forward", None)
+        other._view = view
+        return other
+
+    def layers_of(self, kinds: tuple[type, ...]) -> list[str]:
+        """Return the names of the model's layers of these types."""
+        return layers_of(eqx.combine(self._shapes, self._static), kinds)
 
     def _split(self, built: Any) -> tuple[Any, Any, Any]:
         module, statistics = built if isinstance(built, tuple) else (built, ())
@@ -197,7 +222,8 @@ class Task:
 
     def module(self, variables: Variables, train: bool = False) -> Any:
         """Return the Equinox module with these arrays in it."""
-        return eqx.nn.inference_mode(eqx.combine(variables.params, self._static), value=not train)
+        module = eqx.combine(variables.params, self._static)
+        return eqx.nn.inference_mode(module if self._view is None else self._view(module), value=not train)
 
     def prepare(self, x: jax.Array) -> jax.Array:
         """Turn stored samples into inputs of the model: bytes become normalised floats, floats keep their values."""

@@ -66,6 +66,7 @@ class Method(abc.ABC):
     learns_weights: ClassVar[bool] = False  # it learns with whom to cooperate; its weights are compared with the truth
     random_links: ClassVar[bool] = False  # it runs on directed links that change from step to step
     in_turns: ClassVar[bool] = False  # it trains the personal layers first, then the shared ones
+    alone_is_sgd: ClassVar[bool] = True  # without others it is plain gradient descent (with the settings of `plain`)
     # Its main own hyper-parameter with values worth trying, the default among them: `compare` tunes it after lr.
     tunes: ClassVar[Tunes] = {}
     newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md

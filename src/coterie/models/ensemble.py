@@ -34,7 +34,7 @@ class Ensemble(eqx.Module):
 
     def __call__(self, x: Array, key: Array | None = None) -> Array:
         """Return the logarithm of the mixture of distributions, or the weighted mean of the outputs, for one input."""
-        outputs = self._outputs(x, key)  # [K, ...]
+        outputs = self.outputs(x, key)  # [K, ...]
         count = len(self.members)
         logits = jnp.zeros(count, outputs.dtype) if self.mixture is None else self.mixture
         shape = (count,) + (1,) * (outputs.ndim - 1)
@@ -43,8 +43,10 @@ class Ensemble(eqx.Module):
             return jax.nn.logsumexp(log_weights + jax.nn.log_softmax(outputs, -1), axis=0)
         return (jax.nn.softmax(logits).reshape(shape) * outputs).sum(0)
 
-    def _outputs(self, x: Array, key: Array | None) -> Array:
-        """Run all members as one batched network: K copies in the program would take K times as long to compile."""
+    def outputs(self, x: Array, key: Array | None) -> Array:
+        """Return the members' outputs `[K, ...]` for one input; they run as one batched network,
+        since K copies in the program would take K times as long to compile.
+        """
         parts = [eqx.partition(member, eqx.is_array) for member in self.members]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in parts))
         keyed = key is not None and "key" in inspect.signature(type(self.members[0]).__call__).parameters

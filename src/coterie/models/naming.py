@@ -19,7 +19,7 @@ from coterie.errors import CoterieError
 from coterie.spec import nearest
 from coterie.storage.arrays import read_tensors
 
-__all__ = ["encode", "load", "names", "select"]
+__all__ = ["encode", "layers_of", "load", "names", "select"]
 
 Tree = TypeVar("Tree")
 
@@ -50,6 +50,12 @@ def select(tree: Tree, prefixes: str | Iterable[str]) -> Tree:
             raise CoterieError(f"the model has no parameter called {prefix!r}{guess} (known: {', '.join(known)})")
     chosen = [_is_array(leaf) and any(_below(name, prefix) for prefix in wanted) for name, leaf in _leaves(tree)]
     return jax.tree.unflatten(jax.tree.structure(tree), chosen)
+
+
+def layers_of(tree: Any, kinds: tuple[type, ...]) -> list[str]:
+    """List the names of a model's layers of some types, such as `("norm1", "norm2")`."""
+    nodes = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: isinstance(node, kinds))[0]
+    return [".".join(map(_step, path)) for path, node in nodes if isinstance(node, kinds)]
 
 
 def encode(tree: Any, metadata: Mapping[str, str] | None = None) -> bytes:

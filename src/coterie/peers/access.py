@@ -125,8 +125,8 @@ def engine_settings(me: str, members: Sequence[str], network: NetworkSettings, l
         "listen": {"endpoints": [f"{scheme}/{network.listen}"] if network.listen else []},
         "connect": {
             "endpoints": [f"{scheme}/{address}" for address in network.connect],
-            "timeout_ms": 0,  # those who are not there yet are called again and again, without holding up the start
-            "exit_on_failure": False,
+            "timeout_ms": -1,  # those who are not there yet are called again and again,
+            "exit_on_failure": False,  # without holding up the start
             "retry": {"period_init_ms": 200, "period_max_ms": 1000, "period_increase_factor": 2},
         },
         "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},

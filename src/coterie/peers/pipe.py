@@ -9,6 +9,7 @@ from collections.abc import Collection
 from multiprocessing.connection import Connection
 
 from coterie.codecs.frame import HEADER
+from coterie.peers.counts import Counts
 from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
 from coterie.peers.records import Pair
 
@@ -31,7 +32,7 @@ class PipeCarrier:
         self.hub = hub
         self._connection, self._loss = connection, loss
         self._here = here | ({HUB} if hub else set())
-        self.bytes: dict[Pair, int] = {}  # bytes sent from here, without copies
+        self.counts = Counts()
 
     def exchange(
         self, number: int, exchange: int, frames: Frames, outgoing: Collection[Pair], incoming: Collection[Pair]
@@ -39,7 +40,7 @@ class PipeCarrier:
         """See `Carrier.exchange`; both ends send how many frames they send, so neither waits for what was not sent."""
         for pair, frame in frames.items():
             if _kind(frame) != COPY:
-                self.bytes[pair] = self.bytes.get(pair, 0) + len(frame)
+                self.counts.bytes[pair] += len(frame)
         alive = {pair: frame for pair, frame in frames.items() if not self._lost(frame)}
         near = {pair: frame for pair, frame in alive.items() if pair[1] in self._here}
         far = [(*pair, frame) for pair, frame in alive.items() if pair[1] not in self._here]

@@ -22,6 +22,7 @@ import numpy as np
 
 from coterie import registry
 from coterie.data.clients import Federation, Split
+from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine, Training
 from coterie.experiment.solving import Fitting
@@ -32,6 +33,7 @@ from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
 from coterie.models.linear import Linear
+from coterie.models.mlp import Mlp
 from coterie.peers.line import HUB
 from coterie.peers.local import Plan
 from coterie.storage import checkpoint
@@ -41,6 +43,7 @@ from coterie.testing.two_processes import Outcome, Partner, SplitRun, arrivals_o
 __all__ = ["CHECKS", "Case", "check_method", "checks_of", "small_federation"]
 
 CLIENTS, ROUNDS, SEED = 7, 3, 5
+TWO_LAYERS = Mlp(hidden=(4,), activation="tanh")
 
 
 class Case:
@@ -53,15 +56,23 @@ class Case:
         self.method: Any = cls(**(usual | settings))
         self.codec = codec
         self.federation = small_federation(CLIENTS)
-        self.model = Linear()
         self.device = choose_device("cpu")
-        self.task = Task.of(self.federation, self.model)
+        self.model, self.task = self._model()
         self.graph, self.weights = self._graph(CLIENTS, reach=2)
         self._partner, self._owned = partner, partner is None
         self._halves: dict[tuple[float, int], Any] = {}
         self._straight: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
         self._split: SplitRun | None = None
+
+    def _model(self) -> tuple[Any, Task]:
+        """Return a linear model and its task, or a network of two layers for a method that needs layers."""
+        task = Task.of(self.federation, Linear())
+        try:
+            self.method.check(task, self.federation)
+        except CoterieError:
+            return TWO_LAYERS, Task.of(self.federation, TWO_LAYERS)
+        return Linear(), task
 
     def _graph(self, clients: int, reach: int) -> tuple[Graph, np.ndarray]:
         if self.method.topology != "graph" or reach == 0:
@@ -149,6 +160,8 @@ def permutes_with_clients(case: Case) -> None:
 
 def alone_without_others(case: Case) -> None:
     """Equal plain gradient descent when there is nobody to talk to: no neighbours, or a federation of one."""
+    if not case.method.alone_is_sgd:
+        return
     alone = case.method.topology == "hub" or case.method.uses_hub
     clients = 1 if alone else CLIENTS
     federation = small_federation(clients, validation=False)

@@ -26,13 +26,13 @@ from coterie.peers.base import Arrivals
 from coterie.peers.faults import Faults
 from coterie.peers.faulty import FaultyCarrier
 from coterie.peers.injection import Injection
-from coterie.peers.line import Delivery, Line
+from coterie.peers.line import Carrier, Delivery, Line
 from coterie.peers.local import Plan
 from coterie.peers.pipe import PipeCarrier
 from coterie.peers.remote import Remote
 from coterie.sites.deliveries import Round, arrivals_in_round
 
-__all__ = ["Half", "Outcome", "Partner", "SplitRun", "arrivals_of", "merge", "train"]
+__all__ = ["Half", "Outcome", "Partner", "Site", "SplitRun", "arrivals_of", "merge", "train"]
 
 
 class SplitRun(NamedTuple):
@@ -94,19 +94,17 @@ def _stacked(arrivals: Sequence[Arrivals]) -> Arrivals:
     return jax.tree.map(lambda *parts: np.stack([padded(part) for part in parts]), *arrivals)
 
 
-class _Site:
-    """The clients that live in one process: their data and programs, and this end of the pipe."""
+class Site:
+    """The clients that live in one process: their data, and programs that are compiled once for several runs."""
 
-    def __init__(self, what: SplitRun, hub: bool):
-        self.what, self.hub = what, hub
-        self.ids = np.arange(len(what.federation))[0 if hub else 1 :: 2]
+    def __init__(self, what: SplitRun, ids: np.ndarray):
+        self.what, self.ids = what, ids
         task = Task.of(what.federation, what.model)
-        self.engine = Engine(task, what.federation.select(self.ids), choose_device("cpu"), Plan("exact"))
+        self.engine = Engine(task, what.federation.select(ids), choose_device("cpu"), Plan("exact"))
         self.line = Line()
 
-    def run(self, connection: Any, loss: float, number: int) -> Half:
-        """Run this half; messages are lost by chance, others for another `number`."""
-        carrier = PipeCarrier(connection, set(self.ids.tolist()), self.hub, loss)
+    def run(self, carrier: Carrier, number: int) -> Half:
+        """Train these clients over a carrier; all processes of a run have the same `number`."""
         faults = Injection.of(self.what.faults, self.what.federation.names, self.what.codec is not None)
         self.line.connect(carrier if faults is None else FaultyCarrier(carrier, faults), number)
         training = Training(
@@ -122,7 +120,11 @@ class _Site:
             robust=self.what.robust,
         )
         outcome = train(training, self.what.rounds)
-        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, carrier.bytes)
+        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, dict(self.line.counts.bytes))
+
+    def run_half(self, connection: Any, hub: bool, loss: float, number: int) -> Half:
+        """Train over a pipe; messages are lost by chance, others for another `number`."""
+        return self.run(PipeCarrier(connection, set(self.ids.tolist()), hub, loss), number)
 
 
 class Partner:
@@ -134,15 +136,15 @@ class Partner:
         self._line, line = context.Pipe()
         self._process = context.Process(target=_serve, args=(orders, line), daemon=True)
         self._process.start()
-        self._site: _Site | None = None  # of the last run: compiled once, run with several losses
+        self._site: Site | None = None  # of the last run: compiled once, run with several losses
 
     def run(self, what: SplitRun, loss: float = 0.0, number: int = 0) -> tuple[Half, Half]:
         """Run both halves, losing a fraction of the messages: others for another `number`."""
         if self._site is None or self._site.what is not what:
             self._open(what)
-            self._site = _Site(what, hub=True)
+            self._site = Site(what, _half(what, hub=True))
         self._orders.send((loss, number))
-        return self._site.run(self._line, loss, number), self._orders.recv()
+        return self._site.run_half(self._line, True, loss, number), self._orders.recv()
 
     def _open(self, what: SplitRun) -> None:
         """Hand a run to the other process, which must be able to import its method."""
@@ -171,16 +173,22 @@ def _serve(orders: Any, line: Any) -> None:
     while (order := orders.recv()) is not None:
         if isinstance(order, tuple):
             assert site is not None
-            orders.send(site.run(line, *order))
+            orders.send(site.run_half(line, False, *order))
             continue
         try:
             if order:
                 registry.module_from_file(order)
-            site = _Site(orders.recv(), hub=False)
+            what = orders.recv()
+            site = Site(what, _half(what, hub=False))
         except (AttributeError, ImportError) as error:  # the method's class cannot be found from here
             orders.send(str(error))
             continue
         orders.send(None)
+
+
+def _half(what: SplitRun, hub: bool) -> np.ndarray:
+    """Return the clients at one end: the even-numbered ones are where the hub is."""
+    return np.arange(len(what.federation))[0 if hub else 1 :: 2]
 
 
 def merge(halves: Sequence[Half], what: str) -> Any:

@@ -60,13 +60,32 @@ class HubSGD(LocalSGD, Method):
             trained = work(start, data, key)
             return trained.variables, trained.loss
 
-        choice_key, train_key = jax.random.split(key)
-        chosen = peers.sample(choice_key, self.participants(peers))
-        trained, loss = peers.each_of(
-            chosen, self.participants(peers), train, (variables, loss), variables, clients.train, peers.keys(train_key)
-        )
-        weight = jnp.where(chosen, clients.train.count, 0).astype(task.dtype)
-        before = task.shared(variables.params)
-        shared, arrived = peers.mean(task.shared(trained.params), weight, since=before)  # w <- sum_k (n_k / n) w_k
-        shared = tree.where(arrived, shared, before)  # a client that did not receive the mean keeps its old copy
+        chosen, (trained, loss) = self.take_part(peers, key, train, (variables, loss), variables, clients.train)
+        shared = self.mean_of_models(task, peers, clients, chosen, task.shared(variables.params), trained)
         return Variables(task.join(shared, trained.params), trained.statistics), loss, chosen
+
+    def take_part(
+        self, peers: Peers, key: jax.Array, work: Callable[..., Any], otherwise: Any, *stacked: Any
+    ) -> tuple[jax.Array, Any]:
+        """Draw who takes part in a round and run `work(*stacked, key)` there; the others get `otherwise`.
+
+        Returns who takes part `[C]`, and the results.
+        """
+        choice_key, work_key = jax.random.split(key)
+        count = self.participants(peers)
+        chosen = peers.sample(choice_key, count)
+        return chosen, peers.each_of(chosen, count, work, otherwise, *stacked, peers.keys(work_key))
+
+    def weight(self, task: Task, clients: Clients, chosen: jax.Array) -> jax.Array:
+        """Return the weight of each client in the hub's mean `[C]`: its number of samples if it takes part."""
+        return jnp.where(chosen, clients.train.count, 0).astype(task.dtype)
+
+    def mean_of_models(
+        self, task: Task, peers: Peers, clients: Clients, chosen: jax.Array, before: Any, trained: Variables
+    ) -> Any:
+        """Return the mean of the trained models' shared layers, w <- sum_k (n_k / n) w_k.
+
+        A client that did not receive the mean keeps its old copy, `before`.
+        """
+        shared, arrived = peers.mean(task.shared(trained.params), self.weight(task, clients, chosen), since=before)
+        return tree.where(arrived, shared, before)

@@ -14,7 +14,7 @@ from coterie.methods.base import Method
 from coterie.spec import param, spec
 from coterie.traced import changed, is_off
 
-__all__ = ["InTurns", "KeepsLayers", "Optimisers", "last_layer"]
+__all__ = ["InTurns", "KeepsLayers", "Optimisers", "last_layer", "slope_of_part"]
 
 
 @spec
@@ -118,7 +118,7 @@ class InTurns(KeepsLayers):
             personal_key,
             optimiser_state=optimisers.personal,
             epochs=self.personal_epochs or None,
-            slope=self._slope(task, shared),
+            slope=slope_of_part(task, shared),
         )
         own = trained_own.variables.params
         trained_shared = self.train(  # x <- x - eta grad f(x, y), with the new y
@@ -127,17 +127,17 @@ class InTurns(KeepsLayers):
             data,
             shared_key,
             optimiser_state=optimisers.shared,
-            slope=self._slope(task, own) if upper is None else upper(own),
+            slope=slope_of_part(task, own) if upper is None else upper(own),
         )
         params = eqx.combine(trained_shared.variables.params, own)
         trained = Variables(params, trained_shared.variables.statistics)
         return trained, Optimisers(trained_own.optimiser, trained_shared.optimiser), trained_shared.loss
 
-    @staticmethod
-    def _slope(task: Task, rest: Any) -> Callable[..., Any]:
-        """Return the gradient of the training loss in one part of the model; the rest stays as it is."""
 
-        def loss(part: Any, *batch: Any) -> tuple[jax.Array, Any]:
-            return task.loss(eqx.combine(part, rest), *batch)
+def slope_of_part(task: Task, rest: Any) -> Callable[..., Any]:
+    """Return the gradient of the training loss in one part of the model; the rest stays as it is."""
 
-        return jax.value_and_grad(loss, has_aux=True)
+    def loss(part: Any, *batch: Any) -> tuple[jax.Array, Any]:
+        return task.loss(eqx.combine(part, rest), *batch)
+
+    return jax.value_and_grad(loss, has_aux=True)
