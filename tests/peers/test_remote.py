@@ -4,19 +4,25 @@ The built-in methods use three of the verbs; the method of `verb_methods.py` use
 directed graph where some neighbours hear each other and some do not.
 """
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from coterie import registry
+from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.graphs.topologies import Ring
+from coterie.peers.ledger import Ledger
 from coterie.peers.line import Line
-from coterie.peers.local import LocalPeers, Plan
+from coterie.peers.local import LocalPeers, Plan, Simulation
+from coterie.peers.messages import ALL_TO_ALL
 from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import CHECKS, ROUNDS, Case
-from coterie.testing.two_processes import arrivals_of
+from coterie.testing.contract import CHECKS, ROUNDS, SEED, Case
+from coterie.testing.two_processes import Partner, SplitRun, arrivals_of, merge, train
 from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb
 
@@ -26,10 +32,10 @@ USEFUL = sorted(set(CHECKS) - {"alone_without_others"})  # it is no training: no
 
 @pytest.fixture(scope="module")
 def case():
-    case = Case(EveryVerb)
+    case = Case(EveryVerb, Partner())
     case.graph, case.weights = GRAPH, row_weights(GRAPH)
     yield case
-    case.close()
+    case._partner.close()
 
 
 @pytest.mark.parametrize("check", USEFUL)
@@ -58,6 +64,45 @@ def test_the_sum_of_push_survives_the_loss(case):
     np.testing.assert_allclose(np.sum(state.mass), 7, rtol=1e-6)
 
 
+def totals(outcome):
+    """Return the bytes that each client sent and received in all, as the ledger has them."""
+    ledger = Ledger(tuple(map(str, range(GRAPH.clients))), GRAPH.neighbours)
+    for part, _ in outcome.traffic:
+        ledger.add(0, part)
+    return ledger.totals()
+
+
+@pytest.mark.parametrize("codec", [None, pytest.param("float16", marks=pytest.mark.soak)])
+def test_without_a_hub_everybody_computes_what_it_would(case, codec):
+    """The same numbers as with a hub, at another price: everybody sends to everybody, in a simulation too."""
+    if codec is not None:
+        case = copy.copy(case)
+        case.codec, case._straight = registry.load("codecs", codec)(), {}
+    what = SplitRun(case.method, case.federation, case.model, GRAPH, case.weights, ROUNDS, SEED, case.codec, hub=False)
+    halves = case._partner.run(what)
+    simulated = train(case.training("exact", peers=Simulation(Plan("exact"), hub=False)), ROUNDS)
+    with_hub = case.straight("exact")
+    for models in (merge(halves, "models"), with_hub.models):
+        for a, b in zip(jax.tree.leaves(simulated.models), jax.tree.leaves(models), strict=True):
+            np.testing.assert_array_equal(a, b)
+    charged, sent = totals(simulated), np.zeros(GRAPH.clients, int)
+    for (sender, _), size in [item for half in halves for item in half.sent.items()]:
+        sent[sender] += size
+    assert charged["sent"].tolist() == sent.tolist()
+    assert charged["received"].sum() == sent.sum() > totals(with_hub)["sent"].sum()
+    for link in ("up_bytes", "down_bytes"):  # each process counts what its own clients sent and heard
+        counted = [half._replace(models=sum(getattr(part, link).sum(0) for part in half.traffic)) for half in halves]
+        expected = sum(getattr(part, link).sum(0) for part, _ in simulated.traffic)
+        assert merge(counted, "models").tolist() == expected.tolist()
+
+
+def test_too_many_clients_are_refused_without_a_hub():
+    graph = Graph.empty(ALL_TO_ALL + 1)
+    tables = jax.tree.map(jnp.asarray, make_tables(graph, np.zeros(graph.present.shape)))
+    with pytest.raises(CoterieError, match=f"at most {ALL_TO_ALL} clients, not {ALL_TO_ALL + 1}: name a member"):
+        LocalPeers(tables, Plan("exact"), hub=False).mean(jnp.ones(graph.clients), jnp.ones(graph.clients))
+
+
 class Loopback:
     """A carrier between clients of one process: every frame arrives."""
 
@@ -74,7 +119,6 @@ def test_values_that_are_not_finite_arrive_nowhere():
     line = Line()
     line.connect(Loopback())
     line.tables = host
-    x = jnp.arange(8.0).reshape(4, 2).at[2, 1].set(jnp.nan)
 
     def verbs(make):
         @jax.jit
@@ -89,10 +133,14 @@ def test_values_that_are_not_finite_arrive_nowhere():
                 peers.centres(x, one, cluster), peers.share(x),
             )  # fmt: skip
 
-        line.start_round(1)
-        return jax.tree.leaves(run(jax.tree.map(jnp.asarray, host), x))
+        return run
 
-    simulated, sent = verbs(lambda tables: LocalPeers(tables, Plan("exact"))), verbs(lambda t: RemotePeers(t, line))
-    for a, b in zip(simulated, sent, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert np.isfinite(np.delete(a, 2, axis=0)).all()  # nobody else sees it
+    programs = verbs(lambda tables: LocalPeers(tables, Plan("exact"))), verbs(lambda tables: RemotePeers(tables, line))
+    for number, bad in enumerate((np.nan, np.inf, 1e30)):
+        x = jnp.arange(8.0).reshape(4, 2).at[2, 1].set(bad)
+        line.start_round(number)
+        found = [jax.tree.leaves(program(jax.tree.map(jnp.asarray, host), x)) for program in programs]
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert np.abs(np.delete(a, 2, axis=0)).max() < 100  # nobody else sees it
+    assert {why for _, why in line.counts.refused} == {"numbers that are not finite, or too large"}

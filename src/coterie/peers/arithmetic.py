@@ -10,9 +10,17 @@ from jax import lax
 from coterie.codecs.frame import frame_bytes
 from coterie.numerics.tree import column, divisor, times
 
-__all__ = ["fold_clients", "fold_slots", "message_bytes", "share_bytes"]
+__all__ = ["LARGEST_NUMBER", "fold_clients", "fold_slots", "message_bytes", "share_bytes", "usable"]
 
 Tree = Any
+# What is not finite does not arrive, and neither does a number larger than this, whose square is not finite any more
+# after a few additions: one client that has diverged, or lies, must not take the others with it.
+LARGEST_NUMBER = 1e18
+
+
+def usable(x: Any, axes: tuple[int, ...] | None = None) -> Any:
+    """Say whether all numbers of an array (or those along some axes) may be sent: finite, and not too large."""
+    return (abs(x) <= LARGEST_NUMBER).all(axes)  # false for what is not a number, too
 
 
 def message_bytes(x: Tree, leading: int = 1) -> int:

@@ -145,28 +145,31 @@ class Peers(Messages):
         codec then encodes the change since.
 
         Priced as with a hub: one message up and one down for each client that takes part (one that does not fetches
-        the mean when it next does); groups cost a label up from everyone. Returns the mean `[C, ...]` and
+        the mean when it next does); groups cost a label up from everyone. Where there is none, each client that takes
+        part sends its value to every other one, and all of them compute the mean. Returns the mean `[C, ...]` and
         `arrived [C]`; where nothing arrived the client's own `x` comes back.
         """
         takes_part, since = weight > 0, since if groups is None else None
         message = self._encode(
             self._whole(x), "mirror" if since is None else "update", takes_part, (self.clients,), since
         )
-        self._charge("up", takes_part, message.size + message_bytes(weight) - HEADER)
-        self._charge("down", takes_part, message_bytes((x, weight)))
+        self._charge_hub("up", takes_part, message.size + message_bytes(weight) - HEADER)
+        self._charge_hub("down", takes_part, message_bytes((x, weight)))
         labels, count = jnp.zeros(self.clients, jnp.int32), 1
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
-            self._charge("up", jnp.ones_like(takes_part), message_bytes(label))
-            labels = self._to_hub(label, jnp.ones_like(takes_part), certain=True, for_average=True)[0]
+            self._charge_hub("up", jnp.ones_like(takes_part), message_bytes(label))
+            size = message_bytes(label)
+            labels = self._to_hub(label, jnp.ones_like(takes_part), True, size, for_average=True)[0]
         at_hub = self._gather(message, weight, takes_part, for_average=True)
-        at_hub = self._usable(at_hub, at_hub.beside > 0, labels, count)
-        totals, mass = self._averages(at_hub.values, jnp.where(at_hub.arrived, at_hub.beside, 0), labels, count)
+        at_hub = self._bounded_at_hub(
+            at_hub, at_hub.beside > 0, labels, count
+        )  # whoever sends another weight is left out
+        heard = at_hub.arrived
+        totals, mass = self._averages(at_hub.values, jnp.where(heard, at_hub.beside, 0), labels, count)
         if since is not None and message.vector is not None:
             totals = message.join(self._add_to_hub(message, since, totals[0], mass), totals[1])
-        (value, mass), arrived = self._from_hub(
-            (totals, mass), labels, at_hub.arrived, at_hub.exchange, for_average=True
-        )
+        (value, mass), arrived = self._from_hub((totals, mass), labels, heard, at_hub.exchange, for_average=True)
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), value, x), arrived
 
@@ -189,24 +192,25 @@ class Peers(Messages):
         takes_part, label = weight > 0, clusters[0].astype(jnp.int32)
         message = self._encode(self._whole(x), "mirror", takes_part, (self.clients,))
         weights = (weight,) if across is None else (weight, across)
-        self._charge("up", takes_part, message.size + message_bytes((weights, label)) - HEADER)
-        self._charge("down", takes_part, message_bytes(((x,) * len(weights), weights)))
+        self._charge_hub("up", takes_part, message.size + message_bytes((weights, label)) - HEADER)
+        self._charge_hub("down", takes_part, message_bytes(((x,) * len(weights), weights)))
         at_hub = self._gather(message, (weights, label), takes_part, certain, for_average=True)
         weights, labels = at_hub.beside
-        positive = (weights[0] > 0) & jnp.stack([each >= 0 for each in weights]).all(0)
-        at_hub = self._usable(at_hub, positive, labels, clusters[1])
+        positive = (weights[0] > 0) & (weights[-1] >= 0)  # others take no part
+        at_hub = self._bounded_at_hub(at_hub, positive, labels, clusters[1])
+        heard = at_hub.arrived
         groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # the client's cluster, everyone
         rows = []
         for each, (label, count) in zip(weights, groups, strict=False):
-            averages = self._averages(at_hub.values, jnp.where(at_hub.arrived, each, 0), label, count)
+            averages = self._averages(at_hub.values, jnp.where(heard, each, 0), label, count)
             rows.append(jax.tree.map(lambda t, label=label: t[label], averages))
         everyone = jnp.arange(self.clients)
-        means, arrived = self._from_hub(rows, everyone, at_hub.arrived, at_hub.exchange, copies=False, for_average=True)
+        means, arrived = self._from_hub(rows, everyone, heard, at_hub.exchange, copies=False, for_average=True)
         own = [jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), mean, x) for mean, _ in means]
         pairs = zip(own, [mass for _, mass in means], strict=True)
         return Centres(*(value for pair in pairs for value in pair)), arrived
 
-    def _usable(self, at_hub: AtHub, good: jax.Array, label: jax.Array, groups: int) -> AtHub:
+    def _bounded_at_hub(self, at_hub: AtHub, good: jax.Array, label: jax.Array, groups: int) -> AtHub:
         """Leave out messages with a weight that is not positive; in a robust run, bound the others in their groups."""
         arrived = at_hub.arrived & good
         self._watch(hub_refused=self._by_id(at_hub.arrived & ~good))
@@ -238,8 +242,8 @@ class Peers(Messages):
         # step, and forever where two of them reach two sums in a different order.
         values, memory = self._whole((values, memory))
         answers, memory = self._whole(fn(values, at_hub.arrived, memory))
-        self._charge("up", everyone, message.size)
-        self._charge("down", everyone, message_bytes(answers))
+        self._charge_hub("up", everyone, message.size)
+        self._charge_hub("down", everyone, message_bytes(answers))
         which, all_take_part = jnp.arange(self.clients), jnp.ones(self.clients, bool)
         answers, arrived = self._from_hub(answers, which, all_take_part, at_hub.exchange)
         return answers, arrived, memory
@@ -247,8 +251,8 @@ class Peers(Messages):
     def most(self, x: Tree) -> Tree:
         """Return the largest value of every number of a small `x` over all clients, to everyone: always arrives."""
         for link in ("up", "down"):
-            self._charge(link, jnp.ones(self.ids.shape[0], bool), message_bytes(x))
-        values = self._to_hub(x, jnp.ones(self.ids.shape[0], bool), certain=True)[0]
+            self._charge_hub(link, jnp.ones(self.ids.shape[0], bool), message_bytes(x))
+        values = self._to_hub(x, jnp.ones(self.ids.shape[0], bool), True, message_bytes(x))[0]
         largest = self._from_hub_to_all(jax.tree.map(lambda a: a.max(0), values))
         return jax.tree.map(lambda a, like: jnp.broadcast_to(a, like.shape), largest, x)
 
@@ -260,9 +264,10 @@ class Peers(Messages):
         everyone = jnp.ones(self.ids.shape[0], bool)
         if (layout := buckets_of(x)) is not None:
             return self._share_buckets(x, layout), everyone
-        self._charge("up", everyone, message_bytes(x))
-        self._charge("down", everyone, share_bytes(x, self.clients))
-        values, arrived, _, _ = self._to_hub(x if certain else self._sent(x), everyone, certain)
+        self._charge_hub("up", everyone, message_bytes(x))
+        self._charge_hub("down", everyone, share_bytes(x, self.clients))
+        sent = x if certain else self._sent(x)
+        values, arrived, _, _ = self._to_hub(sent, everyone, certain, message_bytes(x))
         return self._from_hub_to_all((values, arrived))
 
     def _share_buckets(self, x: Tree, layout: Buckets) -> Tree:
@@ -274,9 +279,9 @@ class Peers(Messages):
         parts = [bucket(x, layout, number) for number in range(len(layout.parts))]
         sizes = [jnp.full(len(where), message_bytes(part)) for part, where in zip(parts, layout.places, strict=True)]
         everyone = jnp.ones(self.ids.shape[0], bool)
-        self._charge("up", everyone, put_together(layout, sizes))
+        self._charge_hub("up", everyone, put_together(layout, sizes))
         down = sum(share_bytes(part, len(where)) for part, where in zip(parts, layout.places, strict=True))
-        self._charge("down", everyone, down)
+        self._charge_hub("down", everyone, down)
 
         def by_id(value: Any) -> Any:
             if not is_buckets(value):

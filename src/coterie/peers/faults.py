@@ -93,7 +93,7 @@ class Poison:
 
     members: tuple[str, ...] = param(help="the members that send it")
     kind: Literal["nan", "infinity", "huge", "scale", "weight", "shape"] = param(
-        help="every number becomes nan, infinity or huge (2e30); scale: times `factor`; weight: lone numbers negative; "
+        help="every number becomes nan, infinity or huge (1e30); scale: times `factor`; weight: lone numbers negative; "
         "shape: a message of another shape"
     )
     factor: float = param(10.0, "of the kind scale", at_least=-1e9, at_most=1e9)

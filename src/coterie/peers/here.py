@@ -40,6 +40,7 @@ class Here(abc.ABC):
         tables: Tables,
         clients: int,
         coder: Coder | None = None,
+        hub: bool = True,
         faults: FaultTables | None = None,
         robust: float | None = None,
     ):
@@ -52,6 +53,7 @@ class Here(abc.ABC):
         self._watched = faults is not None or robust is not None
         self._traffic = nothing_sent(tables, self._watched)
         self._coder, self._faults, self._robust = coder, faults, robust
+        self._has_hub = hub
 
     def keys(self, key: jax.Array) -> jax.Array:
         """Return a key for each client living here: it depends on the client's id, not on where it lives."""
@@ -191,11 +193,14 @@ class Here(abc.ABC):
             now = {name: getattr(self._traffic, name) + count.astype(jnp.uint32) for name, count in counts.items()}
             self._traffic = self._traffic._replace(**now)
 
-    def _charge(self, link: str, messages: jax.Array, size: Any) -> None:
-        """Add `messages` (0 or 1 each) of `size` bytes (one number, or one each) on a link: heard, told, up or down."""
+    def _charge(self, link: str, messages: jax.Array, size: Any, together: Any = None) -> None:
+        """Add `messages` of `size` bytes (one number, or one each) on a link: heard, told, up or down.
+
+        Of messages of different sizes, `together` says how many bytes all of them have.
+        """
         sent = messages.astype(jnp.uint32)
         count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
-        low = words[..., 0] + sent * jnp.asarray(size, jnp.uint32)
+        low = words[..., 0] + (sent * jnp.asarray(size, jnp.uint32) if together is None else together)
         high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than one of its terms has overflowed
         new = {f"{link}_messages": count + sent, f"{link}_bytes": jnp.stack([low, high], -1)}
         self._traffic = self._traffic._replace(**new)

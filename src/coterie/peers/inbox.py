@@ -20,7 +20,7 @@ __all__ = ["Answer", "Inbox"]
 
 AHEAD = 1  # rounds that a sender may be ahead
 WINDOW = 32  # parcels of one sender that wait here,
-LARGE = 4  # and how many of the longest frames they may be long together
+LARGE = 4  # and how many of the longest ones they may weigh together
 
 
 class Answer(enum.IntEnum):
@@ -112,7 +112,7 @@ class Inbox:
             self._counts.late[member] += 1
             return Answer.LATE
         sizes = [sum(map(len, frames.values())) for key, frames in self._waiting.items() if key[2] == member]
-        full = len(sizes) >= WINDOW or sum(sizes) >= LARGE * self._largest
+        full = len(sizes) >= WINDOW or sum(sizes) >= LARGE * self._largest * self.most_entries(member)
         if number > self._round + AHEAD or (full and (number, exchange) != (self._round, self._exchange)):
             self.rounds[member] = max(number, self.rounds.get(member, 0))
             return Answer.EARLY

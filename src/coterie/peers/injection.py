@@ -16,7 +16,6 @@ from coterie.errors import CoterieError
 from coterie.numerics.tree import column
 from coterie.peers.draws import ALWAYS, draw, threshold
 from coterie.peers.faults import Faults, Freeze
-from coterie.peers.records import largest_sent
 from coterie.spec import nearest
 
 __all__ = ["CODES", "NUMBERS", "FaultTables", "Injection", "injected", "one_round", "poisoned", "spoiled", "unusable"]
@@ -27,7 +26,7 @@ HUB_NAME = "hub"
 CHANCES = ("drop", "delay", "corrupt")  # kinds that keep a message from being used
 CODES = {kind: np.array([n], np.uint32) for n, kind in enumerate((*CHANCES, "duplicate", "reorder", "freeze", "late"))}
 POISONS = ("none", "nan", "infinity", "huge", "scale", "weight", "shape")
-NUMBERS = {"nan": lambda _: jnp.nan, "infinity": lambda _: jnp.inf, "huge": lambda dtype: 1e11 * largest_sent(dtype)}
+NUMBERS = {"nan": jnp.nan, "infinity": jnp.inf, "huge": 1e30}
 
 
 class FaultTables(NamedTuple):
@@ -186,7 +185,7 @@ def spoiled(x: Tree, tables: FaultTables, sender: jax.Array, leading: int = 1) -
             return a
         rows = column(kind, a)
         for name, value in NUMBERS.items():
-            a = jnp.where(rows == POISONS.index(name), jnp.asarray(value(a.dtype), a.dtype), a)
+            a = jnp.where(rows == POISONS.index(name), jnp.asarray(value, a.dtype), a)
         a = jnp.where(rows == POISONS.index("scale"), column(factor, a).astype(a.dtype) * a, a)
         return a if a.ndim > leading else jnp.where(rows == POISONS.index("weight"), -jnp.abs(a), a)
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from coterie.codecs.frame import Header, decode, encode
 from coterie.errors import CoterieError
+from coterie.peers.arithmetic import usable
 from coterie.peers.coding import open_vector
 from coterie.peers.counts import Counts
 from coterie.peers.mirrors import WHOLE, Mirrors
-from coterie.peers.records import Pair, Tables, within
+from coterie.peers.records import Pair, Tables
 
 __all__ = [
     "COPY",
@@ -106,23 +107,22 @@ class Line:
     ) -> Frames:
         """Send the messages of one exchange and return the frames for receivers living here; see `Carrier.exchange`."""
         number, self.exchange = self.exchange, self.exchange + 1
+        for pair in getattr(self.carrier, "lost_copies", set)():
+            self.mirrors.forget(pair)
         frames = {
             pair: encode(Header(kind, self.run, self.round, number, *pair), arrays, coded, like)
             for kind, pair, arrays, coded, like in messages
         }
-        received = self.carrier.exchange(self.round, number, frames, outgoing, incoming)
-        for pair in getattr(self.carrier, "lost_copies", set)():
-            self.mirrors.forget(pair)
-        return received
+        return self.carrier.exchange(self.round, number, frames, outgoing, incoming)
 
     def open(
         self, frame: bytes | None, pair: Pair, like: Sequence[Any], codec: Any = None, site: str | None = None
     ) -> list[Any] | None:
         """Check a frame before a method sees it; None, and the reason is counted, if anything is wrong.
 
-        It must be complete, of this run and round, from this sender to this receiver, and its numbers finite. With a
-        codec the last array was encoded; one more value says whether it was sent whole. At a `site` where vectors are
-        mirrored it must fit the copy that the receiver has.
+        It must be complete, of this run, round and exchange, from this sender to this receiver, its numbers finite and
+        not too large (`arithmetic.py`). With a codec the last array was encoded; one more value says whether it was
+        sent whole. At a `site` where vectors are mirrored it must fit the copy that the receiver has.
         """
         if frame is None:
             return None
@@ -139,8 +139,8 @@ class Line:
             except CoterieError:  # damaged on the way: as if it had not arrived
                 return self._refuse(pair, "a damaged vector")
         floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]
-        if not all(map(within, floats)):
-            return self._refuse(pair, "numbers that are not finite")
+        if not all(map(usable, floats)):
+            return self._refuse(pair, "numbers that are not finite, or too large")
         if site is not None and not self.mirrors.fits(site, pair, data[0]):
             getattr(self.carrier, "ask_whole", lambda pair: None)(pair)
             return self._refuse(pair, "a change of a copy that is not there")

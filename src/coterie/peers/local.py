@@ -5,7 +5,7 @@ Two modes. `exact` runs clients one after another and adds in a fixed order: bit
 share of the clients in `each`; the verbs then see whole arrays, so that the numbers do not depend on the devices.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,13 +15,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
+from coterie.peers.arithmetic import usable
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import NUMBERS, FaultTables, injected, poisoned, spoiled, unusable
 from coterie.peers.line import HUB
 from coterie.peers.messages import Received
-from coterie.peers.records import largest_sent
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
 
@@ -44,6 +44,7 @@ class LocalPeers(Peers):
         plan: how to run.
         arrivals: a recorded loss to repeat in this round, or faults; None delivers everything.
         coder: the codec at work; None sends everything as it is.
+        hub: whether there is one. The numbers are the same without, the price is not.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
     """
 
@@ -55,9 +56,10 @@ class LocalPeers(Peers):
         plan: Plan = Plan(),  # noqa: B008
         arrivals: Arrivals | FaultTables | None = None,
         coder: Coder | None = None,
+        hub: bool = True,
         robust: float | None = None,
     ):
-        super().__init__(tables, tables.ids.shape[0], coder, injected(arrivals), robust)
+        super().__init__(tables, tables.ids.shape[0], coder, hub, injected(arrivals), robust)
         self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
         self._exact = plan.mode == "exact"
         self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
@@ -214,12 +216,17 @@ class LocalPeers(Peers):
         x: Tree,
         active: jax.Array,
         certain: bool,
+        size: Any,
         whole: jax.Array | None = None,
         site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""
         exchange, frames, x = None if certain else self._next_exchange(), self._next_frames(), self._whole(x)
+        if not self._has_hub:
+            sent = active.astype(jnp.uint32)
+            each = sent * jnp.asarray(size, jnp.uint32)
+            self._charge_everyone(active, size, sent.sum() - sent, each.sum() - each)
         came = active
         if exchange is not None and self._arrivals is not None:
             came = came & self._arrivals.up[exchange]
@@ -295,20 +302,30 @@ class LocalPeers(Peers):
 
 
 class Simulation(PeersFactory):
-    """All clients live in this process: messages are rows of arrays."""
+    """All clients live in this process: messages are rows of arrays.
 
-    def __init__(self, plan: Plan):
-        self._plan = plan
+    Args:
+        plan: how to run.
+        hub: whether the run that is simulated has a hub; it is priced accordingly.
+    """
+
+    def __init__(self, plan: Plan, hub: bool = True):
+        self._plan, self._hub = plan, hub
+
+    @property
+    def programs(self) -> Hashable:
+        """A program counts what it sends."""
+        return Simulation, self._hub, self.robust
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder, self.robust)
+        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust)
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:
-    """Say for each entry of the leading axes `shape` whether all its numbers are finite, and so would be squares."""
+    """Say for each entry of the leading axes `shape` whether all its numbers are finite, and none too large."""
     floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
-    each = [(jnp.abs(a) <= largest_sent(a.dtype)).all(tuple(range(len(shape), a.ndim))) for a in floats]
+    each = [usable(a, tuple(range(len(shape), a.ndim))) for a in floats]
     return jnp.stack([jnp.ones(shape, bool), *each]).all(0)
 
 

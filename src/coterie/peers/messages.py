@@ -11,12 +11,16 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie.peers.arithmetic import message_bytes
+from coterie.codecs.frame import HEADER
+from coterie.errors import CoterieError
+from coterie.peers.arithmetic import message_bytes, usable
 from coterie.peers.coding import Mode, Outgoing, unpacked
 from coterie.peers.here import Here, Tree
 from coterie.peers.injection import spoiled
 
-__all__ = ["AtHub", "Messages", "Received"]
+__all__ = ["ALL_TO_ALL", "AtHub", "Messages", "Received"]
+
+ALL_TO_ALL = 32  # clients up to which everybody may send to everybody
 
 
 class Received(NamedTuple):
@@ -69,11 +73,15 @@ class Messages(Here):
         x: Tree,
         active: jax.Array,
         certain: bool,
+        size: Any,
         whole: jax.Array | None = None,
         site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """Send `x [C, ...]` to the hub where `active [C]`; there everyone's `[K, ...]` are returned, elsewhere zeros.
+
+        Without a hub everyone sends to everyone, is charged for it (a message has `size` bytes: one number, or `[C]`)
+        and gets what a hub gets.
 
         With `whole [C]` the last array of x is encoded, except where it goes whole. What is `certain`, or mirrored at
         a `site` of the round (both ends must stay equal), is repeated until it arrives. Values are in id order; those
@@ -134,7 +142,7 @@ class Messages(Here):
             return Outgoing(x, message_bytes(x))
         # Only finite numbers are encoded: of a client that has diverged, receivers keep the last value.
         active = jnp.ones(self.ids.shape[0], bool) if active is None else active
-        active = active & jnp.isfinite(vector).all(1)
+        active = active & usable(vector, (1,))
         name = coder.site(self.ids.shape[0], vector, others if mode == "mirror" and self.apart else None)
         site, keys = coder.memory[name], coder.keys(self.ids)
         mask = active[:, None]
@@ -167,21 +175,37 @@ class Messages(Here):
     ) -> AtHub:
         """Send a message to the hub, and exact values beside it."""
         mirrored = message.mode == "mirror" and self.apart
+        size = message.size + message_bytes(beside) - HEADER
         if message.vector is None or not (mirrored or message.mode == "update"):
             sent = (message.value, beside) if certain else self._sent((message.value, beside))
             site = message.site if message.vector is not None and message.mode == "mirror" else None
             (value, beside), arrived, exchange, _ = self._to_hub(
-                sent, active, certain, site=site, for_average=for_average
+                sent, active, certain, size, site=site, for_average=for_average
             )
             return AtHub(value, beside, arrived, exchange)
         sent = (message.rest, beside, message.vector)
         (rest, beside, vector), arrived, exchange, came_whole = self._to_hub(
-            sent, active, certain, message.whole, message.site if mirrored else None, for_average
+            sent, active, certain, size, message.whole, message.site if mirrored else None, for_average
         )
         if not mirrored:
             return AtHub((vector, rest), beside, arrived, exchange)
         vector = self._recall(message.site, vector, came_whole, arrived)
         return AtHub(message.join(vector, rest), beside, arrived, exchange)
+
+    def _charge_hub(self, link: str, messages: jax.Array, size: Any) -> None:
+        """Add messages to the hub ("up") or from it ("down"); without one, `_charge_everyone` counts."""
+        if self._has_hub:
+            self._charge(link, messages, size)
+
+    def _charge_everyone(self, active: jax.Array, size: Any, heard: jax.Array, heard_bytes: jax.Array) -> None:
+        """Count what goes to every other client, and what comes from them: messages and bytes, `[C]` each."""
+        if self.clients > ALL_TO_ALL:
+            raise CoterieError(
+                f"without a hub every client sends to every other one, which is for at most {ALL_TO_ALL} clients, not "
+                f"{self.clients}: name a member as the hub, or choose a method that talks to neighbours only"
+            )
+        self._charge("up", active.astype(jnp.uint32) * (self.clients - 1), size)
+        self._charge("down", heard, 0, heard_bytes)
 
     def _recall(self, name: str, vector: jax.Array, whole: jax.Array, arrived: jax.Array) -> jax.Array:
         """Add the changes that arrived to the receivers' copies of their senders; returns the copies."""

@@ -39,7 +39,7 @@ class PipeCarrier:
     ) -> Frames:
         """See `Carrier.exchange`; both ends send how many frames they send, so neither waits for what was not sent."""
         for pair, frame in frames.items():
-            if _kind(frame) != COPY:
+            if _kind(frame) != COPY and pair[0] != pair[1]:
                 self.counts.bytes[pair] += len(frame)
         alive = {pair: frame for pair, frame in frames.items() if not self._lost(frame)}
         near = {pair: frame for pair, frame in alive.items() if pair[1] in self._here}

@@ -3,7 +3,6 @@
 C = clients living here, K = all clients, D = slots for the neighbours one hears, L = slots for the listeners.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
-    "WATCHED", "Arrivals", "Centres", "Pair", "Tables", "Traffic", "largest_sent", "nothing_sent", "on_host",
-    "one_for_all", "within",
+    "WATCHED", "Arrivals", "Centres", "Pair", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all",
 ]  # fmt: skip
 
 Pair = tuple[int, int]  # (sender, receiver): ids of clients, or that of the hub
@@ -110,14 +108,3 @@ def one_for_all(values: np.ndarray) -> np.ndarray:
     """Return the same values; equal ones, as most clients send, take the memory of a single one (and are read-only)."""
     first = values.reshape(-1)[:1]
     return np.broadcast_to(first[0], values.shape) if values.size and np.all(values == first) else values
-
-
-def largest_sent(dtype: Any) -> float:
-    """Return the largest number that a message may have: the square of a larger one is not finite."""
-    return math.sqrt(float(jnp.finfo(dtype).max))
-
-
-def within(values: np.ndarray) -> bool:
-    """Whether all numbers of a message may be used: they are finite, and so are their squares."""
-    most = largest_sent(values.dtype)
-    return not values.size or bool(-most <= values.min() and values.max() <= most)  # NaN is neither

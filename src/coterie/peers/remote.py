@@ -6,7 +6,7 @@ same as in a simulation in `exact` mode, in the same order, so that the numbers 
 callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
+from coterie.numerics.tree import column
 from coterie.peers.arithmetic import message_bytes
 from coterie.peers.base import Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -35,6 +36,7 @@ class RemotePeers(Peers):
             compiler, which rounds otherwise than the program does).
         line: this process's end of the network.
         coder: the codec at work; None sends everything as it is.
+        hub: whether there is one; if not, every process gets everybody's messages and computes what a hub computes.
         faults: of this round, for what the clients here send; what gets lost, the carrier decides.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
     """
@@ -46,10 +48,11 @@ class RemotePeers(Peers):
         tables: Tables,
         line: Line,
         coder: Coder | None = None,
+        hub: bool = True,
         faults: FaultTables | None = None,
         robust: float | None = None,
     ):
-        super().__init__(tables, tables.order.shape[0], coder, faults, robust)
+        super().__init__(tables, tables.order.shape[0], coder, hub, faults, robust)
         self._line = line
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
@@ -117,27 +120,46 @@ class RemotePeers(Peers):
         x: Tree,
         active: jax.Array,
         certain: bool,
+        size: Any,
         whole: jax.Array | None = None,
         site: str | None = None,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
-        """See `Messages._to_hub`: the hub is the first process."""
+        """See `Messages._to_hub`."""
         kind = ESSENTIAL if certain or site is not None else ORDINARY
+
+        def receivers() -> Sequence[int]:
+            return [HUB] if self._has_hub else range(self.clients)
 
         def send(active: np.ndarray) -> Iterable[Address]:
             for c in np.flatnonzero(active):
-                yield kind, (int(self._line.tables.ids[c]), HUB), (int(c),)
+                for receiver in receivers():
+                    yield kind, (int(self._line.tables.ids[c]), receiver), (int(c),)
 
         def ways() -> Ways:
-            everyone = range(self.clients) if self._line.carrier.hub else ()
-            return Ways([(int(i), HUB) for i in self._line.tables.ids], [((i,), (i, HUB)) for i in everyone])
+            ids = self._line.tables.ids.tolist()
+            here = ids if not self._has_hub else [HUB] if self._line.carrier.hub else []
+            everyone = range(self.clients)
+            return Ways([(i, j) for i in ids for j in receivers()], [((i,), (i, j)) for i in everyone for j in here])
 
         note = None if certain else "up"
         vectors = None if whole is None else self._vectors(whole, site)
         values, arrived, *came_whole = exchange_values(
             self._line, x, active, send, ways, (self.clients,), note, vectors=vectors
         )
+        if not self._has_hub:
+            heard = arrived.astype(jnp.uint32)
+            bytes_each = heard * jnp.asarray(self._sizes(values, size, came_whole), jnp.uint32)
+            self._charge_everyone(active, size, heard.sum() - heard[self.ids], bytes_each.sum() - bytes_each[self.ids])
         return values, arrived, None if certain else 0, came_whole[0] if came_whole else None
+
+    def _sizes(self, values: Tree, size: Any, came_whole: Sequence[jax.Array]) -> Any:
+        """Return the bytes of the messages that came, one number or `[K]`; `size` where nothing was encoded."""
+        if not came_whole:
+            return size
+        assert self._coder is not None
+        *rest, vector = jax.tree.leaves(values)
+        return message_bytes(rest) + self.each(self._coder.bytes, vector, came_whole[0])
 
     def _from_hub(
         self,
@@ -148,7 +170,10 @@ class RemotePeers(Peers):
         copies: bool = True,
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array]:
-        """See `Messages._from_hub`."""
+        """See `Messages._from_hub`; without a hub, what it says is known here."""
+        if not self._has_hub:
+            arrived = jnp.ones(self.ids.shape, bool) if copies else took_part[self.ids]
+            return jax.tree.map(lambda a: jnp.where(column(arrived, a), a[which[self.ids]], 0), rows), arrived
         rows = jax.tree.map(lambda a: a[which], rows)
         kind = ESSENTIAL if exchange is None else ORDINARY
 
@@ -169,6 +194,8 @@ class RemotePeers(Peers):
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """See `Messages._from_hub_to_all`."""
+        if not self._has_hub:
+            return x
         everyone = jnp.ones(self.clients, bool)
         rows, _ = self._from_hub(jax.tree.map(lambda a: a[None], x), jnp.zeros_like(everyone, int), everyone, None)
         return jax.tree.map(lambda a: a[0], rows)
@@ -214,21 +241,26 @@ class RemotePeers(Peers):
 
 
 class Remote(PeersFactory):
-    """Some clients live in this process, the others in other ones; frames travel over a line."""
+    """Some clients live in this process, the others in other ones; frames travel over a line.
+
+    Args:
+        line: this process's end of the network.
+        hub: whether one member is the hub; if not, every process computes what a hub would.
+    """
 
     rounds_per_call = 1
 
-    def __init__(self, line: Line):
-        self.line = line
+    def __init__(self, line: Line, hub: bool = True):
+        self.line, self._hub = line, hub
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> RemotePeers:
         """See `PeersFactory.make`; what is lost, the network decides."""
-        return RemotePeers(tables, self.line, coder, injected(arrivals), self.robust)
+        return RemotePeers(tables, self.line, coder, self._hub, injected(arrivals), self.robust)
 
     @property
     def programs(self) -> Hashable:
         """Callbacks leave a program for this line."""
-        return Remote, id(self.line), self.robust
+        return Remote, id(self.line), self._hub, self.robust
 
     def use_tables(self, tables: Tables) -> None:
         """Address the clients of these tables from now on."""

@@ -16,7 +16,7 @@ Tree = Any
 class Unmetered(LocalPeers):
     """The verbs without a ledger: nothing is remembered between calls, so one object serves in many programs."""
 
-    def _charge(self, link: str, messages: jax.Array, size: int) -> None:
+    def _charge(self, link: str, messages: jax.Array, size: Any, together: Any = None) -> None:
         pass
 
     def _next_exchange(self) -> int:

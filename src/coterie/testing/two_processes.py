@@ -46,6 +46,7 @@ class SplitRun(NamedTuple):
     rounds: int
     seed: int
     codec: Codec | None = None
+    hub: bool = True
     faults: Faults = Faults.NONE
     robust: float | None = None
 
@@ -60,13 +61,15 @@ class Outcome(NamedTuple):
 
 
 class Half(NamedTuple):
-    """What one process knows at the end: models and losses of its clients, deliveries, bytes it sent."""
+    """What one process knows at the end: models and losses of its clients, deliveries, bytes that its carrier sent, and
+    the traffic that its own ledger counted."""
 
     ids: np.ndarray
     models: Any
     loss: np.ndarray  # [R, C]
     deliveries: list[Delivery]
     sent: dict[tuple[int, int], int]
+    traffic: list[Any]
 
 
 def train(training: Training, rounds: int, arrivals: Sequence[Arrivals] | None = None) -> Outcome:
@@ -115,12 +118,13 @@ class Site:
             self.what.seed,
             ids=self.ids,
             codec=self.what.codec,
-            peers=Remote(self.line),
+            peers=Remote(self.line, self.what.hub),
             faults=faults,
             robust=self.what.robust,
         )
         outcome = train(training, self.what.rounds)
-        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, dict(self.line.counts.bytes))
+        traffic = [part for part, _ in outcome.traffic]
+        return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, dict(self.line.counts.bytes), traffic)
 
     def run_half(self, connection: Any, hub: bool, loss: float, number: int) -> Half:
         """Train over a pipe; messages are lost by chance, others for another `number`."""
