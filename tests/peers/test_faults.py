@@ -128,7 +128,16 @@ def _both(partner, method, tables, codec=None, robust=None, graph=None, **settin
         case.graph, case.weights = graph, row_weights(graph)
     faults = Faults.from_dict(tables)
     what = SplitRun(
-        case.method, case.federation, case.model, case.graph, case.weights, ROUNDS, SEED, codec, faults, robust
+        case.method,
+        case.federation,
+        case.model,
+        case.graph,
+        case.weights,
+        ROUNDS,
+        SEED,
+        codec,
+        faults=faults,
+        robust=robust,
     )
     halves = partner.run(what)
     injection = Injection.of(faults, case.federation.names, codec is not None)

@@ -162,9 +162,8 @@ class Peers(Messages):
             size = message_bytes(label)
             labels = self._to_hub(label, jnp.ones_like(takes_part), True, size, for_average=True)[0]
         at_hub = self._gather(message, weight, takes_part, for_average=True)
-        at_hub = self._bounded_at_hub(
-            at_hub, at_hub.beside > 0, labels, count
-        )  # whoever sends another weight is left out
+        # Whoever sends a weight that is not positive takes no part.
+        at_hub = self._bounded_at_hub(at_hub, at_hub.beside > 0, labels, count)
         heard = at_hub.arrived
         totals, mass = self._averages(at_hub.values, jnp.where(heard, at_hub.beside, 0), labels, count)
         if since is not None and message.vector is not None:

@@ -199,6 +199,8 @@ class Messages(Here):
 
     def _charge_everyone(self, active: jax.Array, size: Any, heard: jax.Array, heard_bytes: jax.Array) -> None:
         """Count what goes to every other client, and what comes from them: messages and bytes, `[C]` each."""
+        if self._faults is not None:  # each process would lose other messages, and compute another mean
+            raise CoterieError("faults: what this method sends to a hub cannot get lost without one; name a hub")
         if self.clients > ALL_TO_ALL:
             raise CoterieError(
                 f"without a hub every client sends to every other one, which is for at most {ALL_TO_ALL} clients, not "
