@@ -60,6 +60,7 @@ test-lowest: $(LOWEST)/installed
 # mkdocs is strict: a broken link, a wrong docstring or a page that is not in the menu ends it.
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/_build/catalogue.py
+	$(BIN)/python docs/_build/choose.py
 	$(BIN)/python docs/_build/papers.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 

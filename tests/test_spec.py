@@ -130,7 +130,8 @@ def test_the_nearest_word():
 def test_a_methods_settings_include_those_it_shares_with_others():
     names = [field.name for field in describe(FedAvg)]
     assert names[:6] == ["lr", "momentum", "weight_decay", "batch_size", "epochs", "steps"]
-    assert names[6:] == ["decay", "decay_after", "decay_every", "participation"]
+    assert names[6:9] == ["decay", "decay_after", "decay_every"]
+    assert names[9:] == ["local_optimiser", "schedule", "schedule_rounds", "participation"]
     with pytest.raises(CoterieError, match=r"^unknown key method.learning_rate; .*"):
         build(FedAvg, {"learning_rate": 0.1}, "method")
     with pytest.raises(CoterieError, match=r"^method.participation must be greater than 0, not 0$"):

@@ -359,6 +359,11 @@ def test_report_of_runs_and_comparisons(compared, experiment):
     assert "report: both.html" in one.stdout
     assert "ditto" in Path("both.html").read_text()
     refuse("is not the folder of a run", "report", "absent")
+    written = call("report", folder, "--format", "csv", "--out", "paper")
+    assert written.exit_code == 0, written.output
+    assert Path("paper/table.csv").read_text().startswith("method,role,mean,std,runs,rank,mark,gain,")
+    assert Path("paper/results.csv").read_text().startswith("method,seed,split,client,round,metric,value")
+    refuse("--format must be one of latex, markdown, csv", "report", folder, "--format", "word")
     assert call("run", experiment, "--set", "partition.seed=1", "--out", "other", "--device", "cpu").exit_code == 0
     refuse("has other clients than", "report", folder, "other")
 

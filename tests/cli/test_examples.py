@@ -28,7 +28,11 @@ ROOT = Path(__file__).parents[2]
 BILEVEL = ROOT / "docs" / "methods" / "bilevel.md"
 EXTEND = sorted(page for page in (ROOT / "docs" / "extend").glob("*.md") if page.stem != "index")
 PARTS = ["Files", "Example", "Check it", "Reference implementations"]
-GENERATED = {"reference/catalogue.md": "page()", "results/papers.md": "page(read_expected(), read_results())"}
+GENERATED = {
+    "reference/catalogue.md": "page()",
+    "methods/choose.md": "page()",
+    "results/papers.md": "page(read_expected(), read_results())",
+}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD, FedDyn, APFL, Per-FedAvg, FedALA, FedAMP, IFCA and FedEM on least squares, against NumPy and closed forms.
+"""Optimisers at the hub, SCAFFOLD, FedDyn, APFL, Per-FedAvg, FedALA, FedAMP, IFCA, FedEM on least squares, in NumPy.
 
 Client k's loss is F_k(w) = |X_k w - y_k|^2 / (2 n_k); numbers are float64 and training takes full batches.
 """
@@ -9,7 +9,20 @@ import pytest
 
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
-from coterie.methods import APFL, IFCA, FedALA, FedAMP, FedAvg, FedDyn, FedEM, PerFedAvg, Scaffold
+from coterie.methods import (
+    APFL,
+    IFCA,
+    FedAdam,
+    FedALA,
+    FedAMP,
+    FedAvg,
+    FedAvgM,
+    FedDyn,
+    FedEM,
+    FedYogi,
+    PerFedAvg,
+    Scaffold,
+)
 from support.cases import Weights, own, regression, run, slope, training, weights_of
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -227,3 +240,22 @@ def test_fedem_step_by_step(federation, device):
         np.testing.assert_allclose(np.asarray(member.w)[:, 0], np.tile(theta[m], (CLIENTS, 1)), rtol=1e-10)
     np.testing.assert_allclose(np.exp(np.asarray(state.variables.params.mixture)), pi, rtol=1e-10)
     assert np.abs(pi - 0.5).max() > 0.05
+
+
+@pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi"])
+def test_optimisers_at_the_hub_step_by_step(federation, device, name):
+    settings = {"fedavgm": {"hub_momentum": 0.8, "hub_lr": 0.5}, "fedadam": {"hub_lr": 0.1}, "fedyogi": {"hub_lr": 0.1}}
+    method = {"fedavgm": FedAvgM, "fedadam": FedAdam, "fedyogi": FedYogi}[name](lr=0.1, batch_size=0, **settings[name])
+    _, models = run(training(federation, method, device), 5)
+    x, m, v = np.zeros(3), np.zeros(3), np.full(3, 1e-6)
+    for _ in range(5):
+        reached = [x - 0.1 * slope(x, *own(federation, k)) for k in range(CLIENTS)]
+        delta = N @ reached - x
+        if name == "fedavgm":
+            m = 0.8 * m + delta
+            x = x + 0.5 * m
+            continue
+        m, square = 0.9 * m + 0.1 * delta, delta**2
+        v = 0.99 * v + 0.01 * square if name == "fedadam" else v - 0.01 * square * np.sign(v - square)
+        x = x + 0.1 * m / (np.sqrt(v) + 1e-3)
+    np.testing.assert_allclose(models, np.tile(x, (CLIENTS, 1)), rtol=1e-10)

@@ -67,6 +67,11 @@ VARIANTS = [
     ("moon", {}),
     ("fedproto", {}),
     ("fedrod", {}),
+    ("fedadam", {}),  # the hub's optimiser
+    ("fedyogi", {"participation": 0.5}),
+    ("fedavgm", {"hub_momentum": 0.5}),
+    ("gossip-sgd", {"local_optimiser": "adamw", "lr": 0.01, "weight_decay": 0.1}),  # a client's optimiser, kept
+    ("local", {"local_optimiser": "yogi", "schedule": "cosine", "schedule_rounds": 3, "lr": 0.01}),
 ]
 ROWS = METHODS + [pytest.param(row, marks=pytest.mark.soak) for row in VARIANTS]
 

@@ -161,7 +161,8 @@ def _print(about: dict[str, Any]) -> None:
     if about["description"]:
         console.print(f"\n{escape(_flowing(about['description']))}")
     if about["settings"]:
-        table = Table("setting", box=None, pad_edge=False, header_style="bold")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("setting", no_wrap=True)  # a name that is broken cannot be copied
         for head in ("type", "default", "meaning"):
             table.add_column(head, overflow="fold")
         for field in about["settings"]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli import catalogue, comparing, graphs, keys, network, papers, serving, starting, training
+from coterie.cli import catalogue, comparing, disclosing, graphs, keys, network, papers, serving, starting, training
 from coterie.cli.guard import Guarded
 
 __all__ = ["app"]
@@ -47,6 +47,7 @@ app.command()(training.report)
 app.command()(serving.predict)
 app.command()(serving.export)
 app.command("join-trained")(serving.join_trained)
+app.command()(disclosing.disclose)
 app.command()(network.join)
 app.command()(network.peers)
 app.add_typer(keys.keys)

@@ -81,6 +81,7 @@ def check(
     where: Where = "auto",
     preallocate: Preallocate = False,
     trust_code: TrustCode = False,
+    site: Annotated[Path | None, typer.Option(help="Of a federation: a site's own file, to check it as well.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say what an experiment is and what it will take: data, parameters, memory, bytes, time. Nothing is trained.
@@ -88,8 +89,16 @@ def check(
     coterie check experiment.toml
 
     coterie check visits.csv --target died --client hospital
+
+    coterie check federation.toml --site site.toml           (members, addresses, keys, limits, data)
     """
     import json
+
+    if sources and _is_federation(sources):
+        _check_federation(Path(sources[0]), site, as_json)
+        return
+    if site is not None:
+        raise CoterieError("--site belongs to a federation: coterie check federation.toml --site site.toml")
 
     from coterie.comparison.config import ComparisonConfig
 
@@ -109,6 +118,41 @@ def check(
         print(json.dumps({"data": intake.to_dict(), "methods": rows}))
         return
     _print(console, rows, experiment.run.rounds)
+
+
+def _is_federation(sources: list[str]) -> bool:
+    """Whether the command names the shared file of a federation."""
+    from coterie.storage.toml import read_toml
+
+    if len(sources) != 1 or not sources[0].endswith(".toml"):
+        return False
+    return bool({"federation", "members"} & read_toml(sources[0]).keys())
+
+
+def _check_federation(path: Path, site: Path | None, as_json: bool) -> None:
+    import json
+
+    from coterie.sites.checking import check_federation
+    from coterie.sites.federation import FederationFile
+    from coterie.sites.site import SiteFile
+
+    federation = FederationFile.read(path)
+    found = check_federation(federation, None if site is None else SiteFile.read(site))
+    if as_json:
+        print(json.dumps({"digest": federation.hash, "lines": found.lines, "wrong": found.wrong}))
+    for sentence in found.wrong:
+        say(f"coterie: {sentence}", to_errors=True)
+    if found.wrong:
+        raise typer.Exit(2)
+    if as_json:
+        return
+    for line in found.lines:
+        say(line)
+    say(f"next: {command('disclose', path)}, then {command('peers', path, '--local')}, or at each site {_join(path)}")
+
+
+def _join(path: Path) -> str:
+    return command("join", path, "--site", "SITE.toml")
 
 
 def _estimates(config: Any, experiment: Any, federation: Any, device: Any) -> list[dict[str, Any]]:

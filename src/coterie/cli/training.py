@@ -117,12 +117,34 @@ def resume(
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", help="Folders of runs or comparisons.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; with --format or --figures, the folder to write into.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="latex|csv|markdown",
+            help="Write the table of a paper instead: mean ± standard deviation over runs. With csv also results.csv.",
+        ),
+    ] = None,
+    figures: Annotated[
+        str | None,
+        typer.Option(metavar="pdf|svg", help="Write curves, gains and graphs as files of this kind instead."),
+    ] = None,
 ) -> None:
-    """Write the report of runs and comparisons as one HTML file."""
+    """Write the report of runs and comparisons as one HTML file, or its tables and figures for a paper."""
     from coterie.pages import report as write
 
-    say(f"report: {write(folders, out or (folders[0] / 'report.html' if len(folders) == 1 else Path('report.html')))}")
+    here = folders[0] if len(folders) == 1 else Path()
+    if form is None and figures is None:
+        say(f"report: {write(folders, out or here / 'report.html')}")
+        return
+    from coterie.pages.papers import write_figures, write_tables
+
+    files = [] if form is None else write_tables(folders, out or here, form)
+    files += [] if figures is None else write_figures(folders, (out or here) / "figures", figures)
+    say("written: " + ", ".join(map(str, files)))
 
 
 def _show_run(result: Any, folder: Path, console: Any, as_json: bool) -> None:

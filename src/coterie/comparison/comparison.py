@@ -181,6 +181,7 @@ class Comparison:
             "role": self.role(method),
             "mean": _mean(score),
             "std": float(known.std()) if len(known) else None,
+            "std_over_runs": _spread([_mean(values(result, self.score)) for result in results]),
             "worst": worst(known, self.score) if len(known) else None,
             "worst_label": "worst decile" if len(score) >= 20 else "worst client",
             "beat_alone": None if gain is None else int((gain > 0).sum()),
@@ -211,6 +212,24 @@ class Comparison:
         from coterie.comparison.who import who
 
         return who(self, method, top)
+
+    def to_latex(self) -> str:
+        """Return the table of a paper: mean ± standard deviation over runs, best bold, second underlined, daggers."""
+        from coterie.comparison.publishing import latex
+
+        return latex(self)
+
+    def to_markdown(self) -> str:
+        """Return the same table as Markdown."""
+        from coterie.comparison.publishing import markdown
+
+        return markdown(self)
+
+    def to_long(self) -> Any:
+        """Return every number as a DataFrame: method, seed, split, client, round, metric, value."""
+        from coterie.comparison.publishing import long_frame
+
+        return long_frame(self)
 
     def to_frame(self) -> Any:
         """Return the leaderboard as a DataFrame: one row per method, with a column for every score."""
@@ -279,6 +298,12 @@ def _mean(values: np.ndarray) -> float | None:
     """Return the mean of the values that are numbers."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else None
+
+
+def _spread(means: Sequence[float | None]) -> float | None:
+    """Return the standard deviation of what is known; None for fewer than two."""
+    known = [mean for mean in means if mean is not None]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
 def _plain(value: float) -> float | None:

@@ -30,7 +30,7 @@ from coterie.peers.injection import Injection
 from coterie.peers.robust import MEDIANS
 from coterie.spec import to_dict
 
-__all__ = ["Job", "load_federation", "make_graph", "make_task", "measure_graph", "precision"]
+__all__ = ["Job", "load_federation", "make_graph", "make_task", "measure_graph", "needs_data", "precision"]
 
 MIXING: dict[str, Callable[[Graph], tuple[np.ndarray, np.ndarray]]] = {
     "metropolis": metropolis,
@@ -174,13 +174,17 @@ def _with_affine_input(federation: Federation, model: Any) -> Callable[[jax.Arra
     return affine_input((lambda key: model) if is_instance else model, shape)
 
 
+def needs_data(method: Method, part: Part) -> bool:
+    """Whether a method needs a graph that is made from the clients' data."""
+    return method.topology == "graph" and hasattr(_topology(method, part), "build_from")
+
+
 def measure_graph(method: Method, part: Part, federation: Federation, task: Task) -> MeasuredGraph | None:
     """Make the graph of a method that needs one where it is made from the clients' data (`build_from`), else None."""
-    topology = _topology(method, part)
-    if method.topology != "graph" or not hasattr(topology, "build_from"):
+    if not needs_data(method, part):
         return None
     with precision(np.dtype(task.dtype).name):
-        return topology.build_from(federation, part.common.seed, task=method.adapt(task))
+        return _topology(method, part).build_from(federation, part.common.seed, task=method.adapt(task))
 
 
 def _topology(method: Method, part: Part) -> Any:

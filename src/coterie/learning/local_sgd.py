@@ -7,7 +7,7 @@ a noisy gradient). `steps` counts minibatches drawn with replacement instead.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -44,13 +44,39 @@ class LocalSGD:
     decay: float = param(0.0, "factor applied to lr at each decay; 0: lr stays constant", at_least=0, at_most=1)
     decay_after: int = param(0, "rounds before the first decay of lr", at_least=0)
     decay_every: int = param(1, "rounds between two decays of lr", at_least=1)
+    local_optimiser: Literal["sgd", "adam", "adamw", "adagrad", "rmsprop", "yogi", "lion"] = param(
+        "sgd", "rule of a local step, with Optax's own settings; all but sgd need a smaller lr, such as 0.001"
+    )
+    schedule: Literal["constant", "cosine", "linear"] = param(
+        "constant", "how lr falls from round to round, besides decay: to 0 after schedule_rounds"
+    )
+    schedule_rounds: int = param(0, "rounds over which lr falls along the schedule", at_least=0)
+
+    def __post_init__(self) -> None:
+        if self.momentum and self.local_optimiser != "sgd":
+            raise CoterieError(
+                f"momentum is for local_optimiser = 'sgd'; {self.local_optimiser} has its own: set momentum = 0"
+            )
+        if (self.schedule == "constant") != (self.schedule_rounds == 0):
+            raise CoterieError(
+                "schedule 'cosine' or 'linear' and schedule_rounds belong together: set both, for example "
+                "schedule = 'cosine' and schedule_rounds = the rounds of the run"
+            )
 
     def at_round(self, number: jax.Array | int) -> Self:
         """Return the method with the learning rate of round `number`, counted from 1."""
+        method = self
+        if self.schedule != "constant":
+            fall = {
+                "cosine": optax.cosine_decay_schedule,
+                "linear": lambda start, n: optax.linear_schedule(start, 0.0, n),
+            }
+            # Round 1 has the whole lr; after the last round of the schedule it is 0.
+            method = self.scaled(fall[self.schedule](1.0, self.schedule_rounds)(number - 1))
         if is_off(self.decay):
-            return self
+            return method
         times = jnp.maximum(0, number - self.decay_after + self.decay_every - 1) // self.decay_every
-        return self.scaled(self.decay ** times.astype(float))
+        return method.scaled(self.decay ** times.astype(float))
 
     def scaled(self, factor: Any) -> Self:
         """Return the method with its learning rate times a factor, which may be traced."""
@@ -58,17 +84,34 @@ class LocalSGD:
 
     def plain(self) -> Self:
         """Return the settings under which a round is one step of full-batch gradient descent."""
-        return dataclasses.replace(self, batch_size=0, epochs=1, steps=0, momentum=0.0, weight_decay=0.0, decay=0.0)
+        whole = dataclasses.replace(self, batch_size=0, epochs=1, steps=0, schedule="constant", schedule_rounds=0)
+        return dataclasses.replace(whole, local_optimiser="sgd", momentum=0.0, weight_decay=0.0, decay=0.0)
 
     def refuse_other_steps(self, name: str) -> None:
         """Raise `CoterieError` unless a local step is the gradient times the learning rate."""
-        if self.momentum:
-            raise CoterieError(f"{name} reads gradients off the local steps, so it needs plain ones: set momentum = 0")
+        if self.momentum or self.local_optimiser != "sgd":
+            raise CoterieError(
+                f"{name} reads gradients off the local steps, so it needs plain ones: set momentum = 0 and "
+                "local_optimiser = 'sgd'"
+            )
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Return SGD with the given momentum and weight decay; what is switched off is left out."""
-        parts = [] if is_off(self.weight_decay) else [optax.add_decayed_weights(self.weight_decay)]
-        parts += [] if is_off(self.momentum) else [optax.trace(decay=self.momentum)]
+        """Return the rule of a local step as Optax has it, with weight decay; what is switched off is left out."""
+        rules = {
+            "adam": optax.scale_by_adam,
+            "adamw": optax.scale_by_adam,
+            "adagrad": optax.scale_by_rss,
+            "rmsprop": optax.scale_by_rms,
+            "yogi": optax.scale_by_yogi,
+            "lion": optax.scale_by_lion,
+        }
+        decay = [] if is_off(self.weight_decay) else [optax.add_decayed_weights(self.weight_decay)]
+        if self.local_optimiser == "sgd":
+            rule = [] if is_off(self.momentum) else [optax.trace(decay=self.momentum)]
+        else:
+            rule = [rules[self.local_optimiser]()]
+        # AdamW and Lion shrink the weights themselves; with the others the penalty is a part of the gradient.
+        parts = [*rule, *decay] if self.local_optimiser in ("adamw", "lion") else [*decay, *rule]
         return optax.chain(*parts, optax.scale_by_learning_rate(self.lr))
 
     def train(

@@ -17,6 +17,9 @@ from coterie.methods.fedbabu import FedBABU as FedBABU
 from coterie.methods.fedbn import FedBN as FedBN
 from coterie.methods.feddyn import FedDyn as FedDyn
 from coterie.methods.fedem import FedEM as FedEM
+from coterie.methods.fedopt import FedAdam as FedAdam
+from coterie.methods.fedopt import FedAvgM as FedAvgM
+from coterie.methods.fedopt import FedYogi as FedYogi
 from coterie.methods.fedper import FedPer as FedPer
 from coterie.methods.fedproto import FedProto as FedProto
 from coterie.methods.fedprox import FedProx as FedProx

@@ -27,6 +27,7 @@ from coterie.data.clients import Clients, Federation
 from coterie.errors import CoterieError
 from coterie.graphs.mixing import Rule
 from coterie.learning.task import Task, Variables
+from coterie.methods.sends import Sends
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import nearest
@@ -69,6 +70,7 @@ class Method(abc.ABC):
     alone_is_sgd: ClassVar[bool] = True  # without others it is plain gradient descent (with the settings of `plain`)
     # Its main own hyper-parameter with values worth trying, the default among them: `compare` tunes it after lr.
     tunes: ClassVar[Tunes] = {}
+    sends: ClassVar[Sends] = {}  # by verb: what its messages are and what leaks from them (`methods/sends.py`)
     newcomer: ClassVar[Newcomer] = "mixture"  # the model of a client that took no part: see docs/extend/method.md
 
     @abc.abstractmethod

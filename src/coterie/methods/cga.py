@@ -24,6 +24,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology, method
+from coterie.methods.sends import GRADIENT, MODEL, Sends
 from coterie.numerics import tree
 from coterie.numerics.simplex import nonnegative_qp
 from coterie.peers.base import Peers, blend
@@ -52,6 +53,7 @@ class CGA(LocalSGD, Method):
     """Step in a direction that opposes no neighbour's gradient (`momentum` acts on that direction)."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {"ask": MODEL, "answer": GRADIENT, "mix": MODEL}
     newcomer: ClassVar[Newcomer] = "shared"
 
     def optimiser(self) -> optax.GradientTransformation:

@@ -36,6 +36,7 @@ from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology, Tunes, method
+from coterie.methods.sends import CHANGE, MODEL, Sending, Sends
 from coterie.methods.shared.personal import last_layer
 from coterie.numerics import tree
 from coterie.numerics.lasso.admm import Warm, admm, start
@@ -75,6 +76,10 @@ class TiedComponent(LocalSGD, Method):
     """Local steps, then the network lasso's proximal operator; subclasses choose the part that is tied."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "hub": Sending(f"who its neighbours are; then, in every round, {CHANGE.what}", CHANGE.leaks),
+        "swap": Sending("the part of its model that neighbours are tied by, and the tension of each tie", MODEL.leaks),
+    }
     newcomer: ClassVar[Newcomer] = "nearest"
     default_graph: ClassVar[str] = "similarity"
     tunes: ClassVar[Tunes] = {"lam": (0.01, 0.1, 1.0)}
@@ -246,6 +251,7 @@ class Component(TiedComponent):
     """A shared component, averaged, and personal ones that similar clients share exactly."""
 
     uses_hub: ClassVar[bool] = True
+    sends: ClassVar[Sends] = {**TiedComponent.sends, "mix": MODEL}
     personal: tuple[str, ...] = param((), "names of the personal component's layers; empty: the last layer")
 
     def tied(self, task: Task) -> Task:

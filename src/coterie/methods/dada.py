@@ -28,6 +28,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, Tunes, method
+from coterie.methods.sends import FROM_NUMBERS, MODEL, Sending, Sends
 from coterie.methods.shared.neighbours import distance
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -53,6 +54,14 @@ class Dada(LocalSGD, Method):
     """
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "mix": MODEL,
+        "ask": MODEL,
+        "answer": Sending(
+            "how far its model is from the one that it was asked about, and its training loss", FROM_NUMBERS
+        ),
+        "swap": Sending("how many training rows it has; then its weights over its neighbours", FROM_NUMBERS),
+    }
     default_graph: ClassVar[str] = "complete"
     tunes: ClassVar[Tunes] = {"tie": (0.1, 0.3, 1.0)}
     learns_weights: ClassVar[bool] = True

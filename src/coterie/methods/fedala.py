@@ -63,7 +63,7 @@ class FedALA(HubSGD):
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Mix and train at the selected clients, average at the hub."""
-        learner = changed(self, lr=self.weight_lr, momentum=0.0, weight_decay=0.0)
+        learner = changed(self, lr=self.weight_lr, momentum=0.0, weight_decay=0.0, local_optimiser="sgd")
         upper = self.upper(task)
 
         def work(own: Variables, hub: Any, weights: Any, times: jax.Array, data: Split, key: jax.Array) -> tuple:

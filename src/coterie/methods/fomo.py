@@ -21,6 +21,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.sends import FROM_NUMBERS, MODEL, Sending, Sends
 from coterie.methods.shared.neighbours import distance, mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -49,6 +50,12 @@ class Fomo(LocalSGD, Method):
     """Weight the neighbours' models by how much they help on the client's own validation samples."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "ask": MODEL,
+        "answer": Sending("how much the model that it was asked about would help on its validation rows", FROM_NUMBERS),
+        "swap": Sending("what the neighbour's model was found to be worth there", FROM_NUMBERS),
+        "mix": MODEL,
+    }
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
 

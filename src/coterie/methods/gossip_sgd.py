@@ -17,6 +17,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology, method
+from coterie.methods.sends import MODEL, Sends
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param
@@ -36,6 +37,7 @@ class GossipSGD(LocalSGD, Method):
     """Mix with the neighbours and step, without a hub."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {"mix": MODEL}
     newcomer: ClassVar[Newcomer] = "shared"
     order: Literal["mix-and-step", "step-then-mix"] = param(
         "step-then-mix", "local step, then mix; or D-PSGD's W x - eta g(x), both from x (docs/methods/index.md)"

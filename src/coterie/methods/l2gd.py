@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Newcomer, Topology, Tunes, method
+from coterie.methods.sends import CURVATURE, MODEL, Sends
 from coterie.methods.shared.tied import Auto, TiedModels, chosen, combine, is_auto
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -37,6 +38,7 @@ class L2GD(TiedModels):
     """Random switch between local gradient steps and steps towards the mean of all."""
 
     topology: ClassVar[Topology] = "hub"
+    sends: ClassVar[Sends] = {"mean": MODEL, "most": CURVATURE}
     tunes: ClassVar[Tunes] = {"tie": (0.1, 1.0, 10.0)}
     newcomer: ClassVar[Newcomer] = "shared"
     p: float | Auto = param(

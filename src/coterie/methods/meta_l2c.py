@@ -23,6 +23,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, method
+from coterie.methods.sends import CHANGE, FROM_GRADIENTS, FROM_NUMBERS, Sending, Sends
 from coterie.methods.shared.neighbours import mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -48,6 +49,11 @@ class MetaL2C(LocalSGD, Method):
     """
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "mix": CHANGE,
+        "ask": Sending("the gradient of its validation loss at the mixed model", FROM_GRADIENTS),
+        "answer": Sending("the product of that gradient with its own message", FROM_NUMBERS),
+    }
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
     weight_lr: float = param(0.1, "step size of Adam on the logits of the mixing weights", above=0)

@@ -51,6 +51,7 @@ from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology, method
+from coterie.methods.sends import CHANGE, Sending, Sends
 from coterie.methods.shared.neighbours import mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -77,6 +78,11 @@ class PDBOMTL(LocalSGD, Method):
     """Agree on base predictors over a directed network; learn personal weights by hyper-gradients."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "push": Sending(
+            "its share of the base predictors; then its part of a gradient with respect to them", CHANGE.leaks
+        )
+    }
     newcomer: ClassVar[Newcomer] = "shared"
     default_graph: ClassVar[str] = "random-directed"
     random_links: ClassVar[bool] = True

@@ -21,6 +21,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, Tunes, method
+from coterie.methods.sends import CHANGE, FROM_NUMBERS, MODEL, Sending, Sends
 from coterie.numerics import tree
 from coterie.numerics.simplex import project_simplex
 from coterie.peers.base import Peers, blend
@@ -42,6 +43,11 @@ class PFedGraph(LocalSGD, Method):
     """Weight models by the angle between their displacements and by the clients' numbers of samples."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "ask": CHANGE,
+        "answer": Sending("the angle between the two changes, and how many training rows it has", FROM_NUMBERS),
+        "mix": MODEL,
+    }
     default_graph: ClassVar[str] = "complete"
     tunes: ClassVar[Tunes] = {"alpha": (0.2, 0.8, 3.2)}
     learns_weights: ClassVar[bool] = True

@@ -22,6 +22,7 @@ from jax import lax
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, Tunes, method
+from coterie.methods.sends import MODEL, Sends
 from coterie.methods.shared.hub import HubSGD
 from coterie.methods.shared.tied import combine, pad_personal
 from coterie.numerics import tree
@@ -44,6 +45,7 @@ class PFedMe(HubSGD):
     """Personal models near a shared one, with Moreau envelopes."""
 
     topology: ClassVar[Topology] = "hub"
+    sends: ClassVar[Sends] = {"mean": MODEL}
     tunes: ClassVar[Tunes] = {"tie": (0.1, 1.0, 10.0)}
     tie: float = param(1.0, "strength of the tie of the personal model to the shared one (lambda)", above=0)
     shared_step: float = param(

@@ -18,6 +18,7 @@ from coterie.learning.evaluate import client_metrics
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Role, Topology, method
+from coterie.methods.sends import SAMPLES, Sends
 from coterie.methods.shared.stopping import Best, keep_best, start_best
 from coterie.numerics import tree
 from coterie.peers.base import Peers
@@ -41,6 +42,7 @@ class Pooled(LocalSGD, Method):
     """Train one model on the union of all data."""
 
     topology: ClassVar[Topology] = "hub"
+    sends: ClassVar[Sends] = {"share": SAMPLES}
     role: ClassVar[Role] = "pooled"
     newcomer: ClassVar[Newcomer] = "shared"
     patience: int = param(0, "rounds without a better validation loss before training stops; 0: never", at_least=0)

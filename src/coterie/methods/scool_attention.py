@@ -16,6 +16,7 @@ from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Tunes, method
+from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
 from coterie.methods.shared.scool import Evidence, Scool, State
 from coterie.numerics import attention, tree
 from coterie.peers.base import Peers
@@ -38,6 +39,13 @@ class ScoolAttention(Scool):
     """Learn with whom to cooperate, with attention between models as prior."""
 
     tunes: ClassVar[Tunes] = {"temperature": (0.2, 0.5, 1.0)}
+    sends: ClassVar[Sends] = {
+        **Scool.sends,
+        "share": Sending(
+            "a short code of how its model has changed, its weights over neighbours, its loss", FROM_NUMBERS
+        ),
+        "mean": Sending("a gradient with respect to the network that makes these codes", FROM_NUMBERS),
+    }
     widths: tuple[int, ...] = param((10, 5), "units in the encoder's two layers")
     encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
     encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)

@@ -29,6 +29,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology, method
+from coterie.methods.sends import MODEL, Sends
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param
@@ -51,6 +52,7 @@ class SGP(LocalSGD, Method):
     """Step, then push parts of the model to the clients it reaches, over directed and random networks."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {"push": MODEL}
     newcomer: ClassVar[Newcomer] = "shared"
     default_graph: ClassVar[str] = "random-directed"
     random_links: ClassVar[bool] = True

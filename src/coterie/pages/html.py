@@ -157,6 +157,7 @@ def document(
     looks = "\n".join(f"<style>{style}</style>" for style in styles)
     looks += "".join(h("style", id=name) for name in placeholders(scripts))
     code = "\n".join(f"<script>{script}</script>" for script in scripts)
+    change = h("button", "Dark", type="button", id="theme", aria_label="Change between light and dark")
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -169,7 +170,7 @@ def document(
 </head>
 <body>
 <nav aria-label="Sections"><strong>coterie</strong><div class="links">{links}</div>
-<button type="button" id="theme" aria-label="Change between light and dark">Dark</button></nav>
+{change if scripts else ""}</nav>
 <main>
 {join(opening)}
 {body}

@@ -9,7 +9,7 @@ import numpy as np
 from coterie.experiment.result import Result
 from coterie.pages.words import clip, count_text
 
-__all__ = ["client_order", "evenly", "group_weights", "weight_maps"]
+__all__ = ["client_axis", "client_order", "evenly", "group_weights", "weight_maps"]
 
 ROUNDS = 12  # heat maps for each method, at most
 CLIENTS = 200  # clients drawn one by one; more are grouped
@@ -63,13 +63,13 @@ def weight_maps(
     with_graph = {name: result for name, result in results.items() if result.graphs}
     if not with_graph:
         return []
-    axis = _axis(clients, found)
+    axis = client_axis(clients, found)
     cells = len(axis["labels"]) ** 2 * len(with_graph)
     most = max(1, min(ROUNDS, CELLS // cells))
     return [_maps(name, result, axis, most) for name, result in with_graph.items()]
 
 
-def _axis(clients: dict[str, Any], found: np.ndarray | None) -> dict[str, Any]:
+def client_axis(clients: dict[str, Any], found: np.ndarray | None = None) -> dict[str, Any]:
     """Return what the rows and columns are: clients in order, or groups of them."""
     names, order = clients["names"], client_order(clients, found)
     total = len(names)

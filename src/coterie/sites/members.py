@@ -1,7 +1,6 @@
 """The members of a federation: their names, which are also the names in their certificates, and their addresses."""
 
 import ipaddress
-import unicodedata
 from typing import NamedTuple
 
 from coterie.errors import CoterieError, shown
@@ -9,8 +8,8 @@ from coterie.spec import param, spec
 
 __all__ = ["LONGEST_NAME", "Address", "Member", "wrong_name"]
 
-# A name is one segment of the network's key space and the common name of a certificate.
-FORBIDDEN = '/*$?#@\\"'
+# A name is one segment of the network's key space, the common name of a certificate and the name of files.
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 LONGEST_NAME = 64  # what X.509 allows a common name
 RESERVED = ("hub", "none")  # the hub in the ledger; no hub
 
@@ -30,7 +29,7 @@ class Address(NamedTuple):
         elif ":" in host:
             raise CoterieError(f"{field} {shown(text)}: write an IPv6 address in brackets, as in [::1]:7447")
         number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
-        if not (colon and host) or any(letter.isspace() or letter in FORBIDDEN for letter in host):
+        if not (colon and host) or any(letter.isspace() or letter in "/*$?#@" for letter in host):
             raise CoterieError(f"{field} must be HOST:PORT, for example north.example.org:7447, not {shown(text)}")
         if not 1 <= number <= 65535:
             raise CoterieError(f"{field} {shown(text)}: the port must be a number from 1 to 65535")
@@ -72,11 +71,9 @@ def wrong_name(name: str) -> str | None:
     """Say what is wrong with the name of a member, or None."""
     if not 1 <= len(name) <= LONGEST_NAME:
         return f"must have 1 to {LONGEST_NAME} letters, not {len(name)}"
-    bad = next((letter for letter in name if letter in FORBIDDEN or not letter.isprintable()), None)
+    bad = next((letter for letter in name if letter not in LETTERS), None)
     if bad is not None:
-        return f"{shown(name)} must not contain {shown(bad)}, which has a meaning of its own on the network"
-    if name != name.strip() or unicodedata.normalize("NFC", name) != name:
-        return f"{shown(name)} must be written without spaces around it, and with composed letters (NFC)"
-    if name.casefold() in RESERVED:
-        return f"{shown(name)} means something else; choose another"
-    return None
+        return f"{shown(name)} must not contain {shown(bad)}; use the letters a to z, digits, '.', '_' and '-'"
+    if not name[0].isalnum():
+        return f"{shown(name)} must begin with a letter or a digit"
+    return f"{shown(name)} means something else; choose another" if name.casefold() in RESERVED else None

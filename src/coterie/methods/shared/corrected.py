@@ -16,6 +16,7 @@ from coterie.data.clients import Clients
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology
+from coterie.methods.sends import MODEL, Sends
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import spec
@@ -36,6 +37,7 @@ class CorrectedSGD(LocalSGD, Method):
     """Local training and a corrected exchange, which subclasses define."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {"mix": MODEL}
     newcomer: ClassVar[Newcomer] = "shared"
     # If Metropolis weights W have no eigenvalue below -1/3, (I + W) / 2 has none below 1/3, and `spd` is then stable
     # for all steps up to 1 / curvature, also for several local steps; with W far smaller.

@@ -10,6 +10,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Method, Newcomer
+from coterie.methods.sends import MODEL_AND_COUNT, Sends
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
@@ -22,6 +23,7 @@ class HubSGD(LocalSGD, Method):
     """Local training at a random part of the clients, then federated averaging."""
 
     newcomer: ClassVar[Newcomer] = "shared"
+    sends: ClassVar[Sends] = {"mean": MODEL_AND_COUNT}
     participation: float = param(
         1.0, "fraction of the clients that take part in a round (at least one client)", above=0, at_most=1, static=True
     )

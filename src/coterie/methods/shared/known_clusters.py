@@ -13,6 +13,7 @@ from coterie.data.clients import Clients
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Newcomer
+from coterie.methods.sends import CURVATURE, MODEL, Sends
 from coterie.methods.shared.tied import Auto, TiedModels, chosen, is_auto
 from coterie.numerics.cluster_odds import (
     CLUSTER,
@@ -48,6 +49,7 @@ class KnownClusters(TiedModels):
     """A random switch between local steps and steps towards the mean of the cluster and of all clusters."""
 
     newcomer: ClassVar[Newcomer] = "cluster"
+    sends: ClassVar[Sends] = {"centres": MODEL, "most": CURVATURE}
     cluster_tie: float = param(1.0, "strength of the tie between the clusters' centres (lambda)", at_least=0)
     p_between: float | Auto = param(
         "auto", "probability of an exchange between all clusters (p_0)", at_least=0, below=1

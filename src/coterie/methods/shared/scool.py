@@ -30,6 +30,7 @@ from coterie.errors import CoterieError
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, Tunes
+from coterie.methods.sends import CHANGE, GRADIENT, LOSS, MODEL, Sending, Sends
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
 from coterie.spec import param, spec
@@ -75,6 +76,11 @@ class Scool(LocalSGD, Method):
     """Learn with whom to cooperate; subclasses define the prior over graphs."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "ask": MODEL,
+        "answer": Sending(f"{LOSS.what}, or {GRADIENT.what}", f"{LOSS.leaks} {GRADIENT.leaks}"),
+        "mix": CHANGE,
+    }
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
     tunes: ClassVar[Tunes] = {"temperature": (0.5, 1.0, 2.0)}

@@ -1,6 +1,6 @@
 """What SCooL's block models have in common: the settings of their inference, and all clients' cross-losses."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
+from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
 from coterie.methods.shared.scool import Evidence, Scool
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
@@ -18,6 +19,13 @@ __all__ = ["BlockScool", "share_losses"]
 @spec
 class BlockScool(Scool):
     """SCooL with a block model as prior, inferred in each round from all clients' cross-losses."""
+
+    sends: ClassVar[Sends] = {
+        **Scool.sends,
+        "share": Sending(
+            "the losses of its model at its neighbours and at home, and how many classes it has", FROM_NUMBERS
+        ),
+    }
 
     blocks: int = param(0, "hidden blocks (M); 0: one per four clients, 2 to 25", at_least=0)
     sweeps: int = param(10, "sweeps of variational updates per E-step", at_least=1)
