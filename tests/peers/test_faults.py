@@ -19,6 +19,7 @@ from coterie.testing.two_processes import Partner, SplitRun, merge, train
 from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb
 
+SOAK = pytest.mark.soak
 NAMES = tuple("abcdefg")
 GRAPH = Graph.from_edges([0, 0, 1, 2, 2, 3, 4, 5, 5, 5, 6], [1, 4, 0, 1, 3, 6, 0, 2, 3, 4, 3], 7)
 
@@ -127,18 +128,8 @@ def _both(partner, method, tables, codec=None, robust=None, graph=None, **settin
     if graph is not None:
         case.graph, case.weights = graph, row_weights(graph)
     faults = Faults.from_dict(tables)
-    what = SplitRun(
-        case.method,
-        case.federation,
-        case.model,
-        case.graph,
-        case.weights,
-        ROUNDS,
-        SEED,
-        codec,
-        faults=faults,
-        robust=robust,
-    )
+    what = SplitRun(case.method, case.federation, case.model, case.graph, case.weights, ROUNDS, SEED, codec)
+    what = what._replace(faults=faults, robust=robust)
     halves = partner.run(what)
     injection = Injection.of(faults, case.federation.names, codec is not None)
     outcome = train(case.training("exact", faults=injection, robust=robust), ROUNDS)
@@ -177,14 +168,12 @@ def _everything(names):
     }
 
 
+@SOAK
 def test_every_verb_under_every_fault_has_the_bits_of_the_network(partner):
     sent, simulated, traffic = _both(partner, EveryVerb, _everything(_names()), graph=GRAPH)
     _assert_same(sent, simulated)
     for name in ("lost", "refused", "hub_lost", "hub_refused"):
         assert sum(np.sum(getattr(part, name)) for part, _ in traffic) > 0, name
-
-
-SOAK = pytest.mark.soak
 
 
 @pytest.mark.parametrize("method", ["fedavg", *(pytest.param(n, marks=SOAK) for n in ("sgp", "scool-sbm", "ditto"))])

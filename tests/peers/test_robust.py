@@ -99,7 +99,7 @@ def test_a_hub_is_moved_no_farther_than_twice_the_median_distance_from_the_middl
     [
         ("gossip-sgd", ("nan", "infinity", "huge", "shape")),
         ("fedavg", ("nan", "infinity", "huge", "shape", "weight")),
-        ("sgp", ("nan", "infinity", "huge", "shape", "weight")),
+        pytest.param("sgp", ("nan", "infinity", "huge", "shape", "weight"), marks=pytest.mark.soak),
     ],
 )
 def test_honest_models_are_those_of_a_run_without_the_poisoner(method, kinds):
