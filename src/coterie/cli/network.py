@@ -33,6 +33,7 @@ def join(
     as_json: Json = False,
 ) -> None:
     """Take part in a federation: train this site's model together with the other members."""
+    from coterie.sites.checking import check_federation
     from coterie.sites.federation import FederationFile
     from coterie.sites.handshake import greet_members
     from coterie.sites.site import SiteFile
@@ -40,7 +41,9 @@ def join(
     shared, own = FederationFile.read(federation), SiteFile.read(site)
     folder = out or own.folder(shared)
     console = console_for(as_json)
-    _refuse_certificate(shared, own)
+    wrong = check_federation(shared, own).wrong
+    if wrong:
+        raise CoterieError("; ".join(wrong))
     for greeting in greet_members(shared, own):
         console.print(greeting.sentence, markup=False, soft_wrap=True)
     from coterie.cli.members import MemberScreen
@@ -109,20 +112,6 @@ def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, faile
         return
     for path in folders:
         console.print(f"run: {path}", markup=False, soft_wrap=True)
-
-
-def _refuse_certificate(shared: Any, own: Any) -> None:
-    """Refuse a key or a certificate with which nobody would talk to this member."""
-    if not shared.settings.tls or own.tls is None:
-        return
-    from coterie.sites.certificates import wrong_certificate
-    from coterie.sites.members import Address
-
-    member = shared.member(own.name)
-    host = Address.parse(member.address).host if member.reachable and member.address else None
-    wrong = wrong_certificate(own.tls, own.name, shared.names, host)
-    if wrong:
-        raise CoterieError("; ".join(wrong))
 
 
 @contextlib.contextmanager

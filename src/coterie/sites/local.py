@@ -28,6 +28,7 @@ from coterie.storage.toml import dump_toml, read_toml
 
 __all__ = ["Event", "LocalFederation"]
 
+LOOPBACK = "127.0.0.1"
 GRACE = 20.0  # seconds that a process has to end after it was asked to
 LAST_LINES = 3  # of what a process has said before it died
 
@@ -88,17 +89,28 @@ class LocalFederation:
     def start(self, *names: str) -> None:
         """Start some members, or all."""
         for name in names or self.names:
-            command = [sys.executable, "-m", "coterie", "join", str(self._work / "federation.toml")]
-            command += ["--site", str(self._work / f"{name}.toml"), "--json", "--attached", *self._options]
             with open(self.log(name), "ab") as log:
                 # Ctrl-C in the terminal is for this process, which passes it on; the open input says that it lives.
                 process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                    self.command(name),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
                 )
             self.processes[name] = process
             listener = threading.Thread(target=self._listen, args=(name, process), daemon=True)
             listener.start()
             self._listeners.append(listener)
+
+    def command(self, name: str) -> list[str]:
+        """Return the command that a member's process runs."""
+        join = [sys.executable, "-m", "coterie", "join", str(self._work / "federation.toml")]
+        return [*join, "--site", str(self._work / f"{name}.toml"), "--json", "--attached", *self._options]
+
+    def addresses(self) -> list[str]:
+        """Return an address for every member: free ones of this machine."""
+        return [f"{LOOPBACK}:{port}" for port in free_ports(len(self.names))]
 
     def events(self, seconds: float | None = None) -> Iterator[Event]:
         """Yield what members report, until all of them have ended, or for some seconds."""
@@ -152,11 +164,13 @@ class LocalFederation:
 
     def _write_files(self) -> None:
         """Write federation.toml with free addresses, and everybody's site.toml with a throw-away certificate."""
-        tables, keys = read_toml(self.path), throwaway(self._work / "keys", self.names)
+        tables, addresses = read_toml(self.path), self.addresses()
+        hosts = sorted({address.rpartition(":")[0] for address in addresses})
+        keys = throwaway(self._work / "keys", self.names, hosts)
         rows = [dict(row) for row in tables["members"]]
-        for row, port in zip(rows, free_ports(len(rows)), strict=True):
+        for row, address in zip(rows, addresses, strict=True):
             if row.get("address") is not None:
-                row["address"] = f"127.0.0.1:{port}"
+                row["address"] = address
         section = {**tables.get("federation", {}), "tls": True}
         if "columns" in section:
             section["columns"] = str((self.path.parent / section["columns"]).absolute())
@@ -190,5 +204,5 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
-            one.bind(("127.0.0.1", 0))
+            one.bind((LOOPBACK, 0))
         return [one.getsockname()[1] for one in sockets]

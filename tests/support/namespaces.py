@@ -1,0 +1,89 @@
+"""Members in network namespaces of their own (Linux, as root): a network that can really be cut in two.
+
+Everybody hangs on one of two bridges, which a cable joins; without it the two halves do not reach each other.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+
+from coterie.sites.local import LocalFederation
+
+__all__ = ["CutNetwork", "can_cut"]
+
+PORT = 7447
+SWITCH = "cot-switch"
+
+
+def can_cut():
+    """Whether this machine lets us make network namespaces."""
+    if os.geteuid() or shutil.which("ip") is None:
+        return False
+    made = subprocess.run(["ip", "netns", "add", "cot-trial"], capture_output=True).returncode == 0
+    return made and _ip("netns", "del", "cot-trial") is None
+
+
+def _ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _inside(space, *words):
+    _ip("netns", "exec", space, *words)
+
+
+class CutNetwork(LocalFederation):
+    """A federation on such a network; `rate` limits every member's cable, in the words of `tc` ("20mbit")."""
+
+    def __init__(self, *args, rate=None, **options):
+        super().__init__(*args, **options)
+        self.spaces, self.rate = [f"cot-{i}" for i in range(len(self.names))], rate
+
+    def __enter__(self):
+        self._stack.callback(self._remove)
+        _ip("netns", "add", SWITCH)
+        for half in (0, 1):
+            _inside(SWITCH, "ip", "link", "add", f"half{half}", "type", "bridge")
+        _inside(SWITCH, "ip", "link", "add", "cable0", "type", "veth", "peer", "name", "cable1")
+        for half in (0, 1):
+            _inside(SWITCH, "ip", "link", "set", f"cable{half}", "master", f"half{half}", "up")
+            _inside(SWITCH, "ip", "link", "set", f"half{half}", "up")
+        for i, space in enumerate(self.spaces):
+            _ip("netns", "add", space)
+            _ip("link", "add", f"plug{i}", "netns", SWITCH, "type", "veth", "peer", "name", "eth0", "netns", space)
+            _inside(SWITCH, "ip", "link", "set", f"plug{i}", "master", f"half{self.half(i)}", "up")
+            _inside(space, "ip", "addr", "add", f"{self._host(i)}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _inside(space, "ip", "link", "set", device, "up")
+            if self.rate is not None:
+                limit = ("rate", self.rate, "burst", "64kb", "latency", "200ms")
+                _inside(space, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
+        return super().__enter__()
+
+    def half(self, number):
+        """Return on which side of the cut a member is."""
+        return int(number >= len(self.names) // 2)
+
+    def cut(self):
+        """Pull the cable between the two halves."""
+        _inside(SWITCH, "ip", "link", "set", "cable0", "down")
+
+    def heal(self):
+        """Plug it in again."""
+        _inside(SWITCH, "ip", "link", "set", "cable0", "up")
+
+    def command(self, name):
+        """Run a member inside its namespace."""
+        return ["ip", "netns", "exec", self.spaces[self.names.index(name)], *super().command(name)]
+
+    def addresses(self):
+        """Everybody has a host of its own."""
+        return [f"{self._host(i)}:{PORT}" for i in range(len(self.names))]
+
+    def _host(self, number):
+        return f"10.77.0.{number + 1}"
+
+    def _remove(self):
+        for space in (*self.spaces, SWITCH):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("netns", "del", space)
