@@ -4,7 +4,7 @@
     python benchmarks/soak_peers.py kill --repeats 3       # one row
     python benchmarks/soak_peers.py long --minutes 5
 
-Rows: equal (simulation = peers, 6 members, 10 rounds, every method), kill (a third of 12 members, half of them restarted;
+Rows: equal (simulation = peers, 6 members, 10 rounds, every method), kill (a third of 12 members, half restarted;
 as root also a network that is cut in two for 10 seconds), faults (20 % lost, late, twice and in another order), long (8
 members for an hour: memory, sockets, threads). Each row writes a dated result; the exit status is 1 if one failed.
 """
