@@ -17,12 +17,15 @@ def deliveries(number, *edges, up=None, down=None):
 
 def test_a_log_is_read_as_it_was_written(tmp_path):
     log = DeliveryLog(tmp_path, [1], hub=True)
-    log.rounds(deliveries(0, up=[YES, NO, YES], down=[YES]))
-    log.rounds([*deliveries(1, [YES, NO], [NO, NO]), *deliveries(2, [YES, YES], up=[NO, NO, YES], down=[NO])])
+    log.round(0, deliveries(0, up=[YES, NO, YES], down=[YES]))
+    log.round(1, deliveries(1, [YES, NO], [NO, NO]))
+    log.round(2, deliveries(2, [YES, YES], up=[NO, NO, YES], down=[NO]))
     log.restored(1)
-    log.rounds(deliveries(4))
-    first, second, third, back = read_log(tmp_path, 3)
-    assert (first.round, second.round, third.round, back) == (0, 1, 2, Restored(1))
+    log.round(4, [])
+    first, second, third, back, last = read_log(tmp_path, 3)
+    assert [one.round for one in (first, second, third, back, last)] == [0, 1, 2, 1, 4]
+    assert isinstance(back, Restored)
+    assert last.exchanges == []
     assert first.ids.tolist() == [1]
     np.testing.assert_array_equal(first.exchanges[0].up, [YES, NO, YES])
     assert [one.edges.tolist() for one in second.exchanges] == [[[YES, NO]], [[NO, NO]]]
@@ -30,22 +33,24 @@ def test_a_log_is_read_as_it_was_written(tmp_path):
 
 
 def test_a_log_goes_on_after_a_torn_record(tmp_path):
-    DeliveryLog(tmp_path, [0], hub=False).rounds(deliveries(1, [YES]) + deliveries(2, [NO]))
+    log = DeliveryLog(tmp_path, [0], hub=False)
+    log.round(1, deliveries(1, [YES]))
+    log.round(2, deliveries(2, [NO]))
     whole = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(whole[:-7])
     log = DeliveryLog(tmp_path, [0], hub=False)
     log.restored(1)
-    log.rounds(deliveries(3, [YES]))
+    log.round(3, deliveries(3, [YES]))
     assert [one.round for one in read_log(tmp_path, 2)] == [1, 1, 3]  # the middle one: went back to 1
 
 
 def test_a_damaged_log_is_refused_in_one_sentence(tmp_path):
-    DeliveryLog(tmp_path, [0], hub=False).rounds(deliveries(1, [YES]))
+    DeliveryLog(tmp_path, [0], hub=False).round(1, deliveries(1, [YES]))
     whole = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(whole[:-1] + b"x")
     with pytest.raises(CoterieError, match=r"deliveries.blocks cannot be read \(record 1 is damaged\)"):
         read_log(tmp_path, 1)
-    DeliveryLog(tmp_path, [5], hub=False).rounds(deliveries(1, [YES]))
+    DeliveryLog(tmp_path, [5], hub=False).round(1, deliveries(1, [YES]))
     with pytest.raises(CoterieError, match="ids names number 5, where there are 3 clients"):
         read_log(tmp_path, 3)
 

@@ -17,6 +17,7 @@ from coterie.storage.commands import command
 
 __all__ = [
     "CodecName",
+    "FaultsFile",
     "Flags",
     "Json",
     "Out",
@@ -59,6 +60,9 @@ def checked_out(path: Path | None) -> Path | None:
 
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.", callback=checked_out)]
 CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are compressed (coterie list codecs).")]
+FaultsFile = Annotated[
+    Path | None, typer.Option("--faults", help="What goes wrong on the network: a TOML file (docs, Faults).")
+]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, cpu:N for N virtual devices, gpu, gpu:N.")]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[

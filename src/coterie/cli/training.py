@@ -10,6 +10,7 @@ import typer
 from coterie.cli.comparing import run_comparison
 from coterie.cli.options import (
     CodecName,
+    FaultsFile,
     Flags,
     Json,
     Out,
@@ -38,6 +39,7 @@ def run(
     rounds: Rounds = None,
     seed: Seed = None,
     codec: CodecName = None,
+    faults: FaultsFile = None,
     out: Out = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
@@ -46,16 +48,19 @@ def run(
 ) -> None:
     """Run one experiment, or simulate a federation of real peers (federation.toml)."""
     from coterie.experiment.config import Experiment
+    from coterie.peers.faults import Faults
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
     flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
     tables = changed(read_toml(experiment), flags, changes)
+    if faults is not None:
+        tables["faults"] = Faults.read(faults).to_dict()
     with code_of(experiment, trust_code):
         chosen = Experiment.from_dict(_for_one_run(simulated(tables)))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
-    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}"
+    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-faults' if chosen.faults else ''}"
     console = console_for(as_json)
     device = chosen_device(where, preallocate, console, folder)
     from coterie.comparison.compare import for_one_run

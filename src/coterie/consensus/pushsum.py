@@ -101,7 +101,7 @@ def _split(peers: Peers, mass: Mass, to: jax.Array) -> tuple[Mass, jax.Array, ja
     parts = 1 + to.sum(1)
     share = _divided(mass, parts)
     encoded = peers.squeeze(share)
-    received, arrived, acked = peers.push(encoded, to)
+    received, arrived, acked = peers.push(encoded, to, mass=lambda message: message.weight)
     kept = 1 + (to & ~acked).sum(1)
     # Products before a sum are sealed, so that their last bit does not depend on where clients live.
     own = peers.seal(tree.times(kept, share))

@@ -8,12 +8,14 @@
     [graph]      name = "exponential"
     [codec]      name = "none"      # or codec = "fused" in a line of its own, above the sections or in [method]
     [run]        rounds = 50        seed = 0
+    [faults]     drop = [{ rate = 0.2 }]    # what goes wrong on the network: see `peers/faults.py`
 
 Every section and every key may be left out; an unknown key is an error that names the nearest one.
 """
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from coterie.data.clients import Federation
@@ -21,6 +23,7 @@ from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
 from coterie.experiment.about import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
+from coterie.peers.faults import Faults
 from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
 
 __all__ = ["FORMAT", "SECTIONS", "Experiment", "RunSettings", "default_tables"]
@@ -51,6 +54,10 @@ class RunSettings:
     precision: Literal["float32", "float64"] = param("float32", "floating type of models and inputs")
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
+    # Of the run and not of the graph, since it holds at a hub, too.
+    robust: Literal["clip"] | None = param(
+        None, "clip: what others send counts only so far as it is near one's own, or at a hub near the middle"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Experiment:
     codec: Part
     augment: Any
     run: RunSettings
+    faults: Faults = Faults.NONE
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "Experiment":
@@ -75,8 +83,8 @@ class Experiment:
             if table.get("name", usual["name"]) == usual["name"]:
                 tables[section] = {**usual, **table}  # `clients = 10` alone changes nothing else
         parts = {name: Part.from_table(name, tables.get(name, {})) for name in _fields() if name in SECTIONS}
-        augment = _augment(tables.get("augment", {}))
-        return cls(**parts, augment=augment, run=build(RunSettings, tables.get("run", {}), "run"))
+        augment, faults = _augment(tables.get("augment", {})), Faults.from_dict(tables.get("faults", {}))
+        return cls(**parts, augment=augment, run=build(RunSettings, tables.get("run", {}), "run"), faults=faults)
 
     @classmethod
     def from_objects(
@@ -91,6 +99,7 @@ class Experiment:
         members: int = 1,
         input_affine: bool = False,
         augment: Any = None,
+        faults: Faults | Mapping[str, Any] | str | Path | None = None,
         **settings: Any,
     ) -> "Experiment":
         """Describe a run of Python objects; the arguments are those of `coterie.run`."""
@@ -107,13 +116,15 @@ class Experiment:
             codec=codec_part(codec),
             augment=augment or _augment({}),
             run=build(RunSettings, settings, "run"),
+            faults=Faults.given(faults),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the complete config file; reading it back gives an equal experiment."""
         parts = {name: getattr(self, name) for name in _fields()}
+        faults = parts.pop("faults").to_dict()
         tables = {k: v.to_dict() if isinstance(v, Part) else to_dict(v) for k, v in parts.items() if v is not None}
-        return {"format": FORMAT, **tables}
+        return {"format": FORMAT, **tables, **({"faults": faults} if faults else {})}
 
     def replace(self, changes: Mapping[str, Mapping[str, Any]]) -> "Experiment":
         """Return the experiment with some keys of some sections changed; only these sections are read anew."""
@@ -122,6 +133,8 @@ class Experiment:
             part = getattr(self, section)
             if section in SECTIONS:
                 parts[section] = part.replace(section, values)
+            elif section == "faults":
+                parts[section] = Faults.from_dict({**part.to_dict(), **values})
             else:
                 parts[section] = build(type(part), {**to_dict(part), **values}, section)
         return dataclasses.replace(self, **parts)

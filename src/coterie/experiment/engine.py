@@ -26,9 +26,11 @@ from coterie.learning.buckets import is_buckets
 from coterie.learning.evaluate import evaluate
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method
-from coterie.peers.base import Arrivals, Traffic, on_host
+from coterie.numerics.tree import column
+from coterie.peers.base import Traffic, on_host
 from coterie.peers.coding import Coder
-from coterie.peers.factory import PeersFactory
+from coterie.peers.factory import Lost, PeersFactory
+from coterie.peers.injection import FaultTables, Injection, injected, one_round
 from coterie.peers.local import Plan, Simulation
 from coterie.peers.tables import make_tables, widened
 
@@ -161,6 +163,8 @@ class Training:
         ids: the id of the client in each row of the federation; default 0, 1, 2, ...
         codec: how messages are encoded; None sends them as they are. Its memory is then part of the state.
         peers: how clients reach each other; default: a simulation, in which all of them live here.
+        faults: what goes wrong; None: nothing.
+        robust: how far received values may be away (`peers/robust.py`); None: as far as they are.
     """
 
     def __init__(
@@ -173,8 +177,11 @@ class Training:
         ids: np.ndarray | None = None,
         codec: Codec | None = None,
         peers: PeersFactory | None = None,
+        faults: Injection | None = None,
+        robust: float | None = None,
     ):
-        self.peers = peers or Simulation(engine.plan)
+        self.peers, self.faults = peers or Simulation(engine.plan), faults
+        self.peers.robust = robust
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
@@ -189,9 +196,10 @@ class Training:
         self.peers.use_tables(tables)
         self._tables = self.engine.put(tables)
 
-    def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+    def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
-        state, traffic = self.call(self._init, "init", self._init_key, arrivals, ready=self._starts(0))
+        lost = one_round(self.faults.tables(0)) if arrivals is None and self.faults is not None else arrivals
+        state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
         zero = np.zeros((1, self.engine.size))
         state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
         return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
@@ -212,15 +220,16 @@ class Training:
     def prepare(self) -> None:
         """Compile a round and its evaluation, and trace what else is sent, before anybody waits for this process."""
         state, rounds = self.outline(), self.peers.rounds_per_call or 1
-        program, name, inputs = self._rounds_program(state, 1, rounds, None)
+        program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
         self._compile(program, name, *inputs, donate=4)
         self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(1))
         if self.method.stages():
             jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
 
-    def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Run rounds `first`, ..., `first + rounds - 1` (counted from 1); `state` is used up."""
         per_call, blocks = self.peers.rounds_per_call or rounds, []
+        arrivals = self._faults_of(first, rounds) if arrivals is None else arrivals
         for start in range(0, rounds, per_call):
             end = min(start + per_call, rounds)
             lost = jax.tree.map(lambda a, start=start, end=end: a[start:end], arrivals)
@@ -228,7 +237,7 @@ class Training:
             blocks.append(block)
         return state, joined(blocks)
 
-    def _advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None) -> tuple[Any, Rounds]:
+    def _advance(self, state: Any, first: int, rounds: int, arrivals: Lost) -> tuple[Any, Rounds]:
         """Run some rounds as one program."""
         program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
@@ -265,12 +274,27 @@ class Training:
         now, round_key = method.at_round(number), jax.random.fold_in(key, number)
         if codec is None:
             peers = self.peers.make(tables, arrivals)
-            state, info = now.round(self.task, state, peers, clients, round_key)
-            return state, (info, peers.traffic())
+            after, info = now.round(self.task, state, peers, clients, round_key)
+            if (faults := injected(arrivals)) is not None:
+                after = self.without(faults.frozen[tables.ids], state, after)
+            return after, (info, peers.traffic())
         coder = Coder(codec.at_round(number), round_key, state.memory)
         peers = self.peers.make(tables, arrivals, coder)
         inner, info = now.round(self.task, state.method, peers, clients, round_key)
         return Coded(inner, peers.memory), (info, peers.traffic())
+
+    def _faults_of(self, first: int, rounds: int) -> FaultTables | None:
+        return None if self.faults is None else self.faults.tables(first, rounds)
+
+    def without(self, away: Any, before: Any, after: Any) -> Any:
+        """Return the state after a round in which the clients `away [C]` did nothing; the hub is not one of them."""
+        hub, count = self.method.hub_state(), len(away)
+
+        def kept(path: Any, old: Any, new: Any) -> Any:
+            is_hub = any(getattr(part, "name", None) in hub for part in path[:1])
+            return new if is_hub or new.shape[:1] != (count,) else jnp.where(column(away, new), old, new)
+
+        return jax.tree_util.tree_map_with_path(kept, before, after)
 
     def _nothing_remembered(self, state: Any) -> dict:
         """Return the codec's memory before the first round of a stage, which starts with whole messages.

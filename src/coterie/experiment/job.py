@@ -26,6 +26,8 @@ from coterie.graphs.topologies import MethodDefault
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
+from coterie.peers.injection import Injection
+from coterie.peers.robust import MEDIANS
 from coterie.spec import to_dict
 
 __all__ = ["Job", "load_federation", "make_graph", "make_task", "measure_graph", "needs_data", "precision"]
@@ -86,6 +88,8 @@ class Job:
                 CoterieWarning,
                 stacklevel=2,
             )
+        if isinstance(method, Solved) and (experiment.faults or experiment.run.robust):
+            raise CoterieError(f"faults and run.robust are about rounds of messages, and {_name(method)} has none")
         return cls(experiment, federation, task, graph, weights, measured)
 
     @property
@@ -98,6 +102,15 @@ class Job:
         """How messages are encoded; None where they are sent as they are."""
         coded = _sends_coded(self.experiment) and not isinstance(self.method, Solved)
         return self.experiment.codec.spec if coded else None
+
+    def injection(self, names: tuple[str, ...] | None = None) -> Injection | None:
+        """Return what goes wrong among the clients of these names; default: those of the federation."""
+        return Injection.of(self.experiment.faults, names or self.federation.names, self.codec is not None)
+
+    @property
+    def robust(self) -> float | None:
+        """How far received values may be away, in medians; None: as far as they are."""
+        return None if self.settings.robust is None else MEDIANS
 
     @property
     def settings(self) -> RunSettings:

@@ -100,6 +100,8 @@ class Loop:
             ids=self.place.ids,
             codec=self.job.codec,
             peers=self.place.peers,
+            faults=self.job.injection(None if self.place.members is None else self.place.members.names),
+            robust=self.job.robust,
         )
 
     def run(self) -> Result:

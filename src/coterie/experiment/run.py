@@ -50,6 +50,7 @@ def run(
             members: models of each client, whose predictions are averaged (1).
             input_affine: put an affine layer called `input` before the model, the identity at first (False).
             augment: random crop and flip of training images (an `Augment`).
+            faults: what goes wrong on the network: a file such as "faults.toml", or its tables.
             rounds: communication rounds (50).
             seed: everything random is drawn from it (0).
             Other keys of the `[run]` section, for example `evaluate_every=5`.

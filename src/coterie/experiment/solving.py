@@ -16,8 +16,9 @@ from coterie.experiment.engine import Rounds, Training
 from coterie.learning.evaluate import client_metrics
 from coterie.learning.task import Variables
 from coterie.methods.base import Method, Solved
-from coterie.peers.base import Arrivals, Traffic
-from coterie.peers.records import nothing_sent, on_host
+from coterie.peers.base import Traffic
+from coterie.peers.factory import Lost
+from coterie.peers.records import WATCHED, nothing_sent, on_host
 
 __all__ = ["Fitting"]
 
@@ -25,13 +26,13 @@ __all__ = ["Fitting"]
 class Fitting(Training):
     """A `Training` whose method is solved in its first round."""
 
-    def init(self, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+    def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return fresh models, which stand in until the problem is solved; they cost nothing."""
         model = self.task.init(self._init_key)
         state = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.engine.size, *a.shape)), model)
         return self.engine.place(state), Rounds(np.zeros((1, self.engine.size)), self._sent(1), None)
 
-    def advance(self, state: Any, first: int, rounds: int, arrivals: Arrivals | None = None) -> tuple[Any, Rounds]:
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Solve, if round 1 is among the rounds `first`, ..., `first + rounds - 1`."""
         sent = self._sent(rounds)
         if first == 1:
@@ -56,5 +57,7 @@ class Fitting(Training):
     def _sent(self, rounds: int) -> Traffic:
         """Return the counters, on the host, of that many rounds in which nothing was sent."""
         none = on_host(nothing_sent(self._tables))._asdict()
-        empty: dict[str, Any] = {name: np.zeros((rounds, *a.shape), np.int64) for name, a in none.items()}
+        empty: dict[str, Any] = {
+            name: np.zeros((rounds, *a.shape), np.int64) for name, a in none.items() if name not in WATCHED
+        }
         return Traffic(**empty)

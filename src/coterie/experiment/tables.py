@@ -12,7 +12,7 @@ import numpy as np
 from coterie.errors import CoterieError
 from coterie.learning.score import SCORES
 from coterie.peers.ledger import Ledger
-from coterie.peers.records import one_for_all
+from coterie.peers.records import WATCHED, one_for_all
 from coterie.storage.arrays import Array, read_npz
 from coterie.storage.owned import memory_limit, read_file
 
@@ -25,7 +25,10 @@ WHAT = ("messages", "bytes")
 BY_SLOT = {f"{link}_{what}": Array("iu", ("rounds", *PER_SLOT), least=0) for link in ("heard", "told") for what in WHAT}
 BY_HUB = {f"{link}_{what}": Array("iu", ("rounds", *PER_CLIENT), least=0) for link in ("up", "down") for what in WHAT}
 FRAMES = {f"{way}_{what}": BY_HUB[f"up_{what}"] for way in ("sent", "received") for what in WHAT}
+WRONG_BY_SLOT = {name: BY_SLOT["heard_messages"] for name in WATCHED if not name.startswith("hub_")}
+WRONG_AT_HUB = {name: Array("iu", ("rounds", "members"), least=0) for name in WATCHED if name.startswith("hub_")}
 TRAFFIC = {"rounds": Array("iu", ("rounds",), least=0), "neighbours": NEIGHBOURS, **BY_SLOT, **BY_HUB, **FRAMES}
+TRAFFIC |= WRONG_BY_SLOT | WRONG_AT_HUB
 NETWORK = {
     "edges": Array("iu", ("edges", 2), below="clients"),
     "weights": Array("iuf", ("edges",)),
@@ -73,7 +76,7 @@ def read_ledger(records: Iterable[Record], names: tuple[str, ...], here: tuple[i
 
 
 def _check_traffic(block: Arrays, place: str, slots: int) -> None:
-    for name in BY_SLOT:
+    for name in (*BY_SLOT, *WRONG_BY_SLOT):
         if name in block and block[name].shape[2] != slots:
             raise CoterieError(f"{place}: {name} has {block[name].shape[2]:,} slots where {slots:,} are expected")
     for name in (*BY_SLOT, *BY_HUB):

@@ -140,6 +140,10 @@ class Method(abc.ABC):
         """Return the state on the new graph: pass every array over slots `[C, D, ...]` through `take`."""
         return state
 
+    def hub_state(self) -> tuple[str, ...]:
+        """Return the fields of the state that are the hub's: a client that is away for a round does not hold them."""
+        return ()
+
     # -- for the contract ---------------------------------------------------------------------------------------
 
     def plain(self) -> Self:

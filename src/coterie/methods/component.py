@@ -98,6 +98,10 @@ class TiedComponent(LocalSGD, Method):
     path_factor: float = param(0.0, "factor between consecutive lam of a path; 0: one lam", at_least=0, below=1)
     path_every: int = param(20, "rounds for each lam of a path", at_least=1)
 
+    def hub_state(self) -> tuple[str, ...]:
+        """See `Method.hub_state`."""
+        return ("held",) if self.form == "server" else ()
+
     @property
     def p(self) -> Any:
         """The norm in the solvers' notation."""

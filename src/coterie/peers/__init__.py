@@ -23,6 +23,8 @@ A carrier implements the exchanges, and a factory hands them to a run:
                  mirrors.py knows who has which copy; pipe.py carries frames between two processes
     zenoh.py     carries them between members on a network: access.py (who may do what), courier.py and inbox.py (out
                  and in, as parcels: parcel.py), patience.py (who is waited for), control.py (requests), counts.py
+    faults.py    what goes wrong, as settings of a run; injection.py draws it (draws.py), faulty.py does it to frames
+    robust.py    bounds for what others send
     factory.py   what a run asks for the verbs
     coding.py    a codec at work in one round
     records.py   tables, traffic, arrivals; tables.py makes the tables of a graph; ledger.py sums up the traffic

@@ -23,8 +23,9 @@ from coterie.numerics.tree import column, times
 from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
 from coterie.peers.here import Tree
-from coterie.peers.messages import Messages, Received
+from coterie.peers.messages import AtHub, Messages, Received
 from coterie.peers.records import Arrivals, Centres, Tables, Traffic, on_host
+from coterie.peers.robust import bounded_at_hub, bounded_slots
 
 __all__ = ["Arrivals", "Centres", "Peers", "Tables", "Traffic", "Tree", "blend", "on_host"]
 
@@ -40,18 +41,26 @@ class Peers(Messages):
         Returns the sum `[C, ...]` and `arrived [C, D]`.
         """
         x = self._whole(x)
-        received = self._to_slots(self._encode(x, "mirror", others=self.present.shape), self.tables.listening)
+        message = self._encode(x, "mirror", others=self.present.shape)
+        received = self._to_slots(self._as_sent(message), self.tables.listening)
         self._charge("heard", self.present, received.size)
         arrived = received.arrived
+        self._watch_slots(self.present, received)
+        received = self._bounded(received, x)
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         return self._weighted(received, used, kept, x), arrived
 
     def push(
-        self, x: Tree | Outgoing, to: jax.Array | None = None, weights: jax.Array | None = None
+        self,
+        x: Tree | Outgoing,
+        to: jax.Array | None = None,
+        weights: jax.Array | None = None,
+        mass: Callable[[Tree], jax.Array] | None = None,
     ) -> tuple[Tree, jax.Array, jax.Array]:
         """Send `x` (already divided by its sender) to the client's listeners, or to those where `to [C, L]` is true.
 
         A codec may drop a part of it. A sender that must keep that part calls `squeeze` first and pushes the result.
+        `mass` says which number of a message must be positive: one where it is not does not count as arrived.
 
         Returns the sum of what arrived `[C, ...]`, weighted by its receiver where `weights [C, D]` are given,
         `arrived [C, D]` and `acked [C, L]`: what was not acknowledged stays with its sender, so that push-sum loses no
@@ -59,8 +68,15 @@ class Peers(Messages):
         """
         to = self.tables.listening if to is None else to & self.tables.listening
         message = x if isinstance(x, Outgoing) else self.squeeze(self._whole(x))
-        received = self._to_slots(message, to)
+        received = self._to_slots(self._as_sent(message), to)
+        if mass is not None and received.arrived.shape[1]:
+            good = lax.map(lambda k: mass(received.slot(k)) > 0, jnp.arange(received.arrived.shape[1])).T
+            refused = received.arrived & ~good
+            refused = refused if received.refused is None else refused | received.refused
+            received = received._replace(arrived=received.arrived & good, refused=refused)
         arrived = received.arrived
+        self._watch_slots(received.sent, received)
+        received = self._bounded(received, message.value)
         self._charge("heard", received.sent, received.size)
         self._charge("told", arrived, message_bytes(()))  # the acknowledgement
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
@@ -69,6 +85,23 @@ class Peers(Messages):
     def squeeze(self, x: Tree) -> Outgoing:
         """Return the message a codec makes of `x [C, ...]` before it is pushed: its sender keeps the difference."""
         return self._encode(x, "reduce")
+
+    def _as_sent(self, message: Outgoing) -> Outgoing:
+        """Return the message as it leaves: poison, where a fault says so. What its sender keeps is not touched."""
+        return message if self._faults is None else message._replace(value=self._sent(message.value))
+
+    def _watch_slots(self, expected: jax.Array, received: Received) -> None:
+        """Count what was expected `[C, D]` and did not come, or was no message."""
+        refused = jnp.zeros_like(expected) if received.refused is None else expected & received.refused
+        self._watch(lost=expected & ~received.arrived & ~refused, refused=refused)
+
+    def _bounded(self, received: Received, own: Tree) -> Received:
+        """Bound what arrived by its distance from the client's own value, in a robust run."""
+        if self._robust is None:
+            return received
+        bounded = bounded_slots(received.slot, received.arrived, own, self._robust, self.each, self.seal)
+        self._watch(clipped=bounded.clipped)
+        return received._replace(slot=bounded.values, rows=None)
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
         """Sum what arrived by weight, slot after slot, and add `kept [C]` times the client's own x."""
@@ -79,7 +112,9 @@ class Peers(Messages):
         """Exchange one small value per neighbour: `x [C, D, ...]` -> what each has for the client; `arrived`."""
         mutual = self.present & (self.tables.twin >= 0)
         self._charge("heard", mutual, message_bytes(x, leading=2))
-        return self._swap_slots(x, mutual)
+        values, arrived = self._swap_slots(self._sent(x, leading=2), mutual)
+        self._watch(lost=mutual & ~arrived)
+        return values, arrived
 
     def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
         """Let each neighbour evaluate `fn(the client's x, own)`; `own` (its data, personal layers) never travels.
@@ -87,7 +122,8 @@ class Peers(Messages):
         Returns the answers `[C, D, ...]`, or with `weights [C, D]` their weighted sum `[C, ...]`; and `arrived`.
         """
         message = self._encode(self._whole(x), "mirror", others=self.tables.listening.shape)
-        received, like = self._ask_slots(fn, message, own)
+        received, like = self._ask_slots(fn, self._as_sent(message), own)
+        self._watch_slots(self.present, received)
         self._charge("told", self.present, message.size if isinstance(message.size, int) else message.size[:, None])
         self._charge("heard", self.present, message_bytes(like))
         slots, arrived = self.present.shape[1], received.arrived
@@ -126,7 +162,9 @@ class Peers(Messages):
             size = message_bytes(label)
             labels = self._to_hub(label, jnp.ones_like(takes_part), True, size, for_average=True)[0]
         at_hub = self._gather(message, weight, takes_part, for_average=True)
-        heard = at_hub.arrived & (at_hub.beside > 0)  # whoever sends another weight takes no part
+        # Whoever sends a weight that is not positive takes no part.
+        at_hub = self._bounded_at_hub(at_hub, at_hub.beside > 0, labels, count)
+        heard = at_hub.arrived
         totals, mass = self._averages(at_hub.values, jnp.where(heard, at_hub.beside, 0), labels, count)
         if since is not None and message.vector is not None:
             totals = message.join(self._add_to_hub(message, since, totals[0], mass), totals[1])
@@ -157,7 +195,9 @@ class Peers(Messages):
         self._charge_hub("down", takes_part, message_bytes(((x,) * len(weights), weights)))
         at_hub = self._gather(message, (weights, label), takes_part, certain, for_average=True)
         weights, labels = at_hub.beside
-        heard = at_hub.arrived & (weights[0] > 0) & (weights[-1] >= 0)  # others take no part
+        positive = (weights[0] > 0) & (weights[-1] >= 0)  # others take no part
+        at_hub = self._bounded_at_hub(at_hub, positive, labels, clusters[1])
+        heard = at_hub.arrived
         groups = ((labels, clusters[1]), (jnp.zeros_like(labels), 1))  # the client's cluster, everyone
         rows = []
         for each, (label, count) in zip(weights, groups, strict=False):
@@ -168,6 +208,16 @@ class Peers(Messages):
         own = [jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), mean, x) for mean, _ in means]
         pairs = zip(own, [mass for _, mass in means], strict=True)
         return Centres(*(value for pair in pairs for value in pair)), arrived
+
+    def _bounded_at_hub(self, at_hub: AtHub, good: jax.Array, label: jax.Array, groups: int) -> AtHub:
+        """Leave out messages with a weight that is not positive; in a robust run, bound the others in their groups."""
+        arrived = at_hub.arrived & good
+        self._watch(hub_refused=self._by_id(at_hub.arrived & ~good))
+        if self._robust is None:
+            return at_hub._replace(arrived=arrived)
+        bounded = bounded_at_hub(at_hub.values, arrived, label, groups, self._robust, self.each, self.seal)
+        self._watch(hub_clipped=self._by_id(bounded.clipped))
+        return at_hub._replace(values=bounded.values, arrived=arrived)
 
     def _averages(self, x: Tree, weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
         """Average `x [K, ...]` within each group, in id order: `[G, ...]`, and the weight behind it `[G]`."""
@@ -215,7 +265,8 @@ class Peers(Messages):
             return self._share_buckets(x, layout), everyone
         self._charge_hub("up", everyone, message_bytes(x))
         self._charge_hub("down", everyone, share_bytes(x, self.clients))
-        values, arrived, _, _ = self._to_hub(x, everyone, certain, message_bytes(x))
+        sent = x if certain else self._sent(x)
+        values, arrived, _, _ = self._to_hub(sent, everyone, certain, message_bytes(x))
         return self._from_hub_to_all((values, arrived))
 
     def _share_buckets(self, x: Tree, layout: Buckets) -> Tree:

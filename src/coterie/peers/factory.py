@@ -10,8 +10,11 @@ from typing import ClassVar
 
 from coterie.peers.base import Arrivals, Peers, Tables
 from coterie.peers.coding import Coder
+from coterie.peers.injection import FaultTables
 
-__all__ = ["PeersFactory"]
+__all__ = ["Lost", "PeersFactory"]
+
+Lost = Arrivals | FaultTables | None
 
 
 class PeersFactory(abc.ABC):
@@ -21,18 +24,20 @@ class PeersFactory(abc.ABC):
     # and Ctrl-C have a place between two rounds.
     rounds_per_call: ClassVar[int] = 0
 
+    robust: float | None = None  # how far received values may be away (`robust.py`); None: as far as they are
+
     @property
     def programs(self) -> Hashable:
         """What a compiled program depends on besides its arguments: factories with equal values share programs."""
-        return type(self)
+        return type(self), self.robust
 
     @abc.abstractmethod
-    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> Peers:
+    def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> Peers:
         """Return the verbs of one round, while its program is traced.
 
         Args:
             tables: who may talk to whom, as arguments of the program.
-            arrivals: a recorded loss to repeat, for carriers that simulate; None delivers everything.
+            arrivals: the faults of this round; or a recorded loss to repeat, for carriers that simulate.
             coder: the codec of this round; None sends everything as it is.
         """
 

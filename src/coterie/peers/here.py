@@ -14,6 +14,7 @@ from jax import lax
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column, seal
 from coterie.peers.coding import Coder, Memory
+from coterie.peers.injection import FaultTables
 from coterie.peers.records import Tables, Traffic, nothing_sent
 
 __all__ = ["Here", "Tree"]
@@ -25,6 +26,7 @@ class _Carried(NamedTuple):
     """What verbs change and loops must carry: exchanges so far, what was sent, the codec's memory and counter."""
 
     exchanges: jax.Array
+    frames: Any
     traffic: Traffic
     memory: Memory
     messages: Any
@@ -33,14 +35,24 @@ class _Carried(NamedTuple):
 class Here(abc.ABC):
     """The clients that live here, without a way to the others."""
 
-    def __init__(self, tables: Tables, clients: int, coder: Coder | None = None, hub: bool = True):
+    def __init__(
+        self,
+        tables: Tables,
+        clients: int,
+        coder: Coder | None = None,
+        hub: bool = True,
+        faults: FaultTables | None = None,
+        robust: float | None = None,
+    ):
         self.ids, self.neighbours, self.present = tables.ids, tables.neighbours, tables.present
         self.weights = tables.weights
         self.tables = tables
         self.clients = clients
         self._exchanges: Any = 0
-        self._traffic = nothing_sent(tables)
-        self._coder = coder
+        self._frames: Any = () if faults is None else 0  # exchanges as a carrier counts them, which faults are drawn by
+        self._watched = faults is not None or robust is not None
+        self._traffic = nothing_sent(tables, self._watched)
+        self._coder, self._faults, self._robust = coder, faults, robust
         self._has_hub = hub
 
     def keys(self, key: jax.Array) -> jax.Array:
@@ -151,11 +163,12 @@ class Here(abc.ABC):
     def _save(self) -> _Carried:
         """Return what verbs change, to carry it through a traced loop or branch."""
         memory, messages = ({}, ()) if self._coder is None else (self._coder.memory, self._coder.count)
-        return _Carried(jnp.asarray(self._exchanges, jnp.int32), self._traffic, memory, messages)
+        frames = () if self._faults is None else jnp.asarray(self._frames, jnp.uint32)
+        return _Carried(jnp.asarray(self._exchanges, jnp.int32), frames, self._traffic, memory, messages)
 
     def _load(self, carried: _Carried) -> None:
         """Take over what `_save` returned, inside or after the loop."""
-        self._exchanges, self._traffic = carried.exchanges, carried.traffic
+        self._exchanges, self._frames, self._traffic = carried.exchanges, carried.frames, carried.traffic
         if self._coder is not None:
             self._coder.memory, self._coder.count = carried.memory, carried.messages
 
@@ -173,6 +186,12 @@ class Here(abc.ABC):
     def _next_exchange(self) -> Any:
         number, self._exchanges = self._exchanges, self._exchanges + 1
         return number
+
+    def _watch(self, **counts: jax.Array) -> None:
+        """Add to the counters of what goes wrong, by name: see `Traffic`."""
+        if self._watched:
+            now = {name: getattr(self._traffic, name) + count.astype(jnp.uint32) for name, count in counts.items()}
+            self._traffic = self._traffic._replace(**now)
 
     def _charge(self, link: str, messages: jax.Array, size: Any, together: Any = None) -> None:
         """Add `messages` of `size` bytes (one number, or one each) on a link: heard, told, up or down.

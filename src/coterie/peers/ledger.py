@@ -75,6 +75,21 @@ class Ledger:
         none = np.zeros(len(self.ids), np.int64)
         return sum((block[name].astype(np.int64).sum(0) for block in self.blocks if name in block), start=none)
 
+    def went_wrong(self, what: str) -> np.ndarray:
+        """Return how many messages of each client were `lost`, `refused` or `clipped`, by sender `[K]`.
+
+        Only a run with faults or with robust sums counts them. A message that the hub sent counts for its receiver.
+        """
+        senders = np.zeros(len(self.names), np.int64)
+        for block in self.blocks:
+            if what in block:
+                edges = block[what].astype(np.int64).sum(0)
+                neighbours = block.get("neighbours", self.neighbours)
+                senders += np.bincount(neighbours.ravel(), edges.ravel(), len(self.names)).astype(np.int64)
+            if f"hub_{what}" in block:
+                senders += block[f"hub_{what}"].astype(np.int64).sum(0)
+        return senders
+
     def bytes_per_client(self) -> float:
         """Return the mean over clients of bytes sent and received."""
         totals = self.totals()

@@ -18,7 +18,9 @@ from coterie.numerics.tree import column, divisor, product
 from coterie.peers.arithmetic import usable
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
-from coterie.peers.factory import PeersFactory
+from coterie.peers.factory import Lost, PeersFactory
+from coterie.peers.injection import NUMBERS, FaultTables, injected, poisoned, spoiled, unusable
+from coterie.peers.line import HUB
 from coterie.peers.messages import Received
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
@@ -40,9 +42,10 @@ class LocalPeers(Peers):
     Args:
         tables: who may talk to whom; `ids` may be any order of 0..K-1.
         plan: how to run.
-        arrivals: a recorded loss to repeat in this round; None delivers everything.
+        arrivals: a recorded loss to repeat in this round, or faults; None delivers everything.
         coder: the codec at work; None sends everything as it is.
         hub: whether there is one. The numbers are the same without, the price is not.
+        robust: how far received values may be away (`robust.py`); None: as far as they are.
     """
 
     apart = False
@@ -51,13 +54,15 @@ class LocalPeers(Peers):
         self,
         tables: Tables,
         plan: Plan = Plan(),  # noqa: B008
-        arrivals: Arrivals | None = None,
+        arrivals: Arrivals | FaultTables | None = None,
         coder: Coder | None = None,
         hub: bool = True,
+        robust: float | None = None,
     ):
-        super().__init__(tables, tables.ids.shape[0], coder, hub)
-        self._plan, self._arrivals = plan, arrivals
+        super().__init__(tables, tables.ids.shape[0], coder, hub, injected(arrivals), robust)
+        self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
         self._exact = plan.mode == "exact"
+        self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
         self._where = tables.order[tables.neighbours]  # [C, D] rows of the neighbours
         self._hearers = tables.order[tables.listeners]  # [C, L] rows of the listeners
 
@@ -102,8 +107,34 @@ class LocalPeers(Peers):
         """Say for each client whether all its numbers are finite."""
         return _finite(x, (self.clients,))
 
-    def _delivered(self, exchange: Any) -> jax.Array:
-        return self.present if self._arrivals is None else self.present & self._arrivals.edges[exchange]
+    def _delivered(self, essential: bool = False) -> jax.Array:
+        """Say what comes through the slots in the next exchange, if it was sent."""
+        exchange, frames = self._next_exchange(), self._next_frames()
+        if self._arrivals is not None:
+            return self.present & self._arrivals.edges[exchange]
+        if self._faults is None or essential:
+            return self.present
+        return self.present & ~unusable(self._faults, frames, self.neighbours, self.ids[:, None])
+
+    def _asked(self, essential: bool) -> jax.Array:
+        """Say which neighbours hear a question."""
+        frames = self._next_frames()
+        if self._faults is None or essential:
+            return self.present
+        return self.present & ~unusable(self._faults, frames, self.ids[:, None], self.neighbours)
+
+    def _hub_usable(self, frames: Any, up: bool) -> jax.Array:
+        """Say whose message to the hub, or from it, faults let through: `[C]`."""
+        assert self._faults is not None
+        hub = jnp.full(1, HUB, jnp.uint32)
+        return ~unusable(self._faults, frames, *((self.ids, hub) if up else (hub, self.ids)))
+
+    def _next_frames(self) -> Any:
+        """Return the number that a carrier would give to the next exchange of frames."""
+        if self._faults is None:
+            return None
+        number, self._frames = self._frames, self._frames + 1
+        return jnp.asarray(number, jnp.uint32)
 
     # -- the exchanges -----------------------------------------------------------------------------------
 
@@ -114,7 +145,8 @@ class LocalPeers(Peers):
         x = self._whole(message.value)
         finite = self._finite(x)
         rows = _masked(finite, x)
-        arrived = sent & self._delivered(self._next_exchange()) & finite[self._where]
+        came = sent & self._delivered(essential=message.mode == "mirror")
+        arrived = came & finite[self._where]
         size = message.size if isinstance(message.size, int) else message.size[self._where]
         return Received(
             lambda k: jax.tree.map(lambda a: a[self._where[:, k]], rows),
@@ -123,32 +155,41 @@ class LocalPeers(Peers):
             size,
             rows,
             message.vector is not None,
+            came & ~arrived,
         )
 
     def _acknowledge(self, arrived: jax.Array) -> jax.Array:
         """See `Messages._acknowledge`."""
+        self._next_frames()
         return self.tables.listening & arrived[self._hearers, self.tables.seat]
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
         values = jax.tree.map(lambda a: a[self._where, self.tables.twin], self._whole(x))
-        arrived = self._delivered(self._next_exchange()) & mutual
-        if self._exact:  # what is not finite does not arrive, as on a network
+        arrived = self._delivered() & mutual
+        if self._careful:  # what is not finite does not arrive, as on a network
             arrived = arrived & _finite(values, arrived.shape)
         return _masked(arrived, values), arrived
 
     def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
         """See `Messages._ask_slots`: answers are computed slot by slot, when they are needed."""
-        arrived = self._delivered(self._next_exchange())
+        asked = self._asked(essential=message.mode == "mirror")
+        arrived = self._delivered() & asked
         x, own = message.value, self._whole(own)
-        if self._exact:  # a question that is not finite does not arrive, as on a network
+        if self._careful:  # a question that is not finite does not arrive, as on a network
             arrived = arrived & self._finite(x)[:, None]
 
         like = jax.eval_shape(lambda: self.each(fn, x, own))
         answer = self._answers(fn, x, own, like)
 
+        if self._faults is not None and any(jnp.issubdtype(a.dtype, jnp.floating) for a in jax.tree.leaves(like)):
+            for kind in NUMBERS:  # and neither does an answer
+                arrived = arrived & ~poisoned(self._faults, kind, self.neighbours)
+
         def answers(k: Any) -> Tree:
             given = answer(k)
+            if self._faults is not None:
+                given = spoiled(given, self._faults, self.neighbours[:, k])
             # Zero where nothing arrived, not only weighted with zero: an empty slot asks the client itself, and the
             # value of `fn` there (a division by a distance, say) need not be finite.
             return _masked(arrived[:, k], given)
@@ -181,19 +222,30 @@ class LocalPeers(Peers):
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""
-        exchange, x = None if certain else self._next_exchange(), self._whole(x)
+        exchange, frames, x = None if certain else self._next_exchange(), self._next_frames(), self._whole(x)
         if not self._has_hub:
             sent = active.astype(jnp.uint32)
             each = sent * jnp.asarray(size, jnp.uint32)
             self._charge_everyone(active, size, sent.sum() - sent, each.sum() - each)
-        direct = for_average and not self._exact  # no copy of all models: neither put in order nor masked
-        arrived = active if direct else active & self._finite(x)
+        came = active
         if exchange is not None and self._arrivals is not None:
-            arrived = arrived & self._arrivals.up[exchange]
-        if direct:
-            return x, arrived, exchange, whole
-        x, arrived = jax.tree.map(lambda a: a[self.tables.order], (x, arrived))
+            came = came & self._arrivals.up[exchange]
+        if exchange is not None and self._faults is not None and site is None:
+            came = came & self._hub_usable(frames, up=True)
+        if self._direct(for_average):
+            return x, came, exchange, whole
+        arrived = came & self._finite(x)
+        x, arrived, came, active = jax.tree.map(lambda a: a[self.tables.order], (x, arrived, came, active))
+        self._watch(hub_lost=active & ~came, hub_refused=came & ~arrived)
         return _masked(arrived, x), arrived, exchange, whole
+
+    def _direct(self, for_average: bool) -> bool:
+        """Whether there is no copy of all models for an average: they are neither put in order nor masked."""
+        return for_average and not self._careful
+
+    def _by_id(self, values: jax.Array) -> jax.Array:
+        """See `Messages._by_id`."""
+        return values if self._careful else values[self.tables.order]
 
     def _from_hub(
         self,
@@ -205,22 +257,27 @@ class LocalPeers(Peers):
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array]:
         """See `Messages._from_hub`."""
-        if self._exact or not for_average:
+        frames = self._next_frames()
+        if not self._direct(for_average):
             which, took_part = which[self.ids], took_part[self.ids]
         arrived = jnp.ones(self.clients, bool) if copies else took_part
         if exchange is not None and self._arrivals is not None:
             arrived = arrived & self._arrivals.down[exchange]
+        if exchange is not None and self._faults is not None:
+            sent, arrived = arrived, arrived & self._hub_usable(frames, up=False)
+            self._watch(hub_lost=(sent & ~arrived)[self.tables.order])
         return _masked(arrived, jax.tree.map(lambda a: a[which], rows)), arrived
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """See `Messages._from_hub_to_all`."""
+        self._next_frames()
         return x
 
     # -- batched arithmetic -----------------------------------------------------------------------------------
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
         """See `Peers._weighted`; in fast mode one matrix product, if the matrix is not too large."""
-        if self._exact or self.clients > DENSE_LIMIT:
+        if self._exact or self.clients > DENSE_LIMIT or received.rows is None:
             return super()._weighted(received, weights, kept, x)
         # With a codec the others' copy of a client may differ from its own value, which is then added apart.
         apart = kept is not None and received.coded
@@ -258,11 +315,11 @@ class Simulation(PeersFactory):
     @property
     def programs(self) -> Hashable:
         """A program counts what it sends."""
-        return Simulation, self._hub
+        return Simulation, self._hub, self.robust
 
-    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> LocalPeers:
+    def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder, self._hub)
+        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust)
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:

@@ -16,6 +16,7 @@ from coterie.errors import CoterieError
 from coterie.peers.arithmetic import message_bytes, usable
 from coterie.peers.coding import Mode, Outgoing, unpacked
 from coterie.peers.here import Here, Tree
+from coterie.peers.injection import spoiled
 
 __all__ = ["ALL_TO_ALL", "AtHub", "Messages", "Received"]
 
@@ -31,6 +32,7 @@ class Received(NamedTuple):
     size: Any = 0  # bytes of each message: one number, or [C, S]
     rows: Tree = None  # the messages as the carrier has them: [K, ...] in a simulation, else [C, S, ...]
     coded: bool = False  # whether a codec stands between sender and receiver
+    refused: Any = None  # [C, S] what came and is no message; None where the carrier does not tell
 
 
 class AtHub(NamedTuple):
@@ -107,6 +109,10 @@ class Messages(Here):
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """Give the hub's `x`, which has no client axis, to every process. Never lost."""
 
+    def _by_id(self, values: jax.Array) -> jax.Array:
+        """Put values `[K]`, in the order in which the hub has what is for an average, in the order of ids."""
+        return values
+
     def _whole(self, x: Tree) -> Tree:
         """Bring `x` together where devices share the work, before values of different clients are combined."""
         return x
@@ -160,6 +166,10 @@ class Messages(Here):
         size = message_bytes(rest) + self.each(coder.bytes, sent, whole)
         return Outgoing(join(value, rest), size, mode, sent, whole, rest, join, name)
 
+    def _sent(self, x: Tree, leading: int = 1) -> Tree:
+        """Return what the clients here really send in place of `x`: poison, where a fault says so."""
+        return x if self._faults is None else spoiled(x, self._faults, self.ids, leading)
+
     def _gather(
         self, message: Outgoing, beside: Tree, active: jax.Array, certain: bool = False, for_average: bool = False
     ) -> AtHub:
@@ -167,8 +177,10 @@ class Messages(Here):
         mirrored = message.mode == "mirror" and self.apart
         size = message.size + message_bytes(beside) - HEADER
         if message.vector is None or not (mirrored or message.mode == "update"):
+            sent = (message.value, beside) if certain else self._sent((message.value, beside))
+            site = message.site if message.vector is not None and message.mode == "mirror" else None
             (value, beside), arrived, exchange, _ = self._to_hub(
-                (message.value, beside), active, certain, size, for_average=for_average
+                sent, active, certain, size, site=site, for_average=for_average
             )
             return AtHub(value, beside, arrived, exchange)
         sent = (message.rest, beside, message.vector)
@@ -187,6 +199,8 @@ class Messages(Here):
 
     def _charge_everyone(self, active: jax.Array, size: Any, heard: jax.Array, heard_bytes: jax.Array) -> None:
         """Count what goes to every other client, and what comes from them: messages and bytes, `[C]` each."""
+        if self._faults is not None:  # each process would lose other messages, and compute another mean
+            raise CoterieError("faults: what this method sends to a hub cannot get lost without one; name a hub")
         if self.clients > ALL_TO_ALL:
             raise CoterieError(
                 f"without a hub every client sends to every other one, which is for at most {ALL_TO_ALL} clients, not "

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Arrivals", "Centres", "Pair", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all"]
+__all__ = [
+    "WATCHED", "Arrivals", "Centres", "Pair", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all",
+]  # fmt: skip
 
 Pair = tuple[int, int]  # (sender, receiver): ids of clients, or that of the hub
 
@@ -39,6 +41,9 @@ class Tables(NamedTuple):
 class Traffic(NamedTuple):
     """Messages and bytes of one round: from each neighbour, to each neighbour, to and from the hub.
 
+    What went wrong is only counted where somebody watches: in a run with faults, or with robust sums. A message that
+    did not come is lost, one that came and is no message is refused, one whose value was too far away is clipped.
+
     Inside a program bytes have one more axis, the low and the high word, because a round may send more than 4 GiB;
     `on_host` joins the two.
     """
@@ -51,6 +56,15 @@ class Traffic(NamedTuple):
     up_bytes: jax.Array
     down_messages: jax.Array  # [C]
     down_bytes: jax.Array
+    lost: Any = ()  # [C, D] from each neighbour
+    refused: Any = ()
+    clipped: Any = ()
+    hub_lost: Any = ()  # [K] from each client to the hub, or from the hub to it
+    hub_refused: Any = ()  # [K] from each client, at the hub
+    hub_clipped: Any = ()
+
+
+WATCHED = ("lost", "refused", "clipped", "hub_lost", "hub_refused", "hub_clipped")
 
 
 class Arrivals(NamedTuple):
@@ -70,10 +84,12 @@ class Centres(NamedTuple):
     far_weight: Any = None  # [C]
 
 
-def nothing_sent(tables: Tables) -> Traffic:
-    """Return the counters at the start of a round."""
+def nothing_sent(tables: Tables, watched: bool = False) -> Traffic:
+    """Return the counters at the start of a round; with `watched` also those of what goes wrong."""
     edges, clients = tables.neighbours.shape, tables.ids.shape
     shapes = [shape for where in (edges, edges, clients, clients) for shape in (where, (*where, 2))]
+    if watched:
+        shapes += [edges] * 3 + [tables.order.shape] * 3
     return Traffic(*(jnp.zeros(shape, jnp.uint32) for shape in shapes))
 
 
@@ -81,6 +97,8 @@ def on_host(traffic: Traffic) -> Traffic:
     """Copy what was sent to the host, as 64-bit numbers."""
     counts: dict[str, Any] = {}
     for name, value in traffic._asdict().items():
+        if name in WATCHED and isinstance(value, tuple):
+            continue
         words = np.asarray(value).astype(np.int64)
         counts[name] = one_for_all(words[..., 0] + (words[..., 1] << 32) if name.endswith("bytes") else words)
     return Traffic(**counts)

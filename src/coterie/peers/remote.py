@@ -17,10 +17,11 @@ from jax import lax
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column
 from coterie.peers.arithmetic import message_bytes
-from coterie.peers.base import Arrivals, Peers, Tables, Tree
+from coterie.peers.base import Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.exchange import Vectors, Ways, exchange_values
-from coterie.peers.factory import PeersFactory
+from coterie.peers.factory import Lost, PeersFactory
+from coterie.peers.injection import FaultTables, injected
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Line
 from coterie.peers.messages import Received
 
@@ -36,12 +37,22 @@ class RemotePeers(Peers):
         line: this process's end of the network.
         coder: the codec at work; None sends everything as it is.
         hub: whether there is one; if not, every process gets everybody's messages and computes what a hub computes.
+        faults: of this round, for what the clients here send; what gets lost, the carrier decides.
+        robust: how far received values may be away (`robust.py`); None: as far as they are.
     """
 
     apart = True
 
-    def __init__(self, tables: Tables, line: Line, coder: Coder | None = None, hub: bool = True):
-        super().__init__(tables, tables.order.shape[0], coder, hub)
+    def __init__(
+        self,
+        tables: Tables,
+        line: Line,
+        coder: Coder | None = None,
+        hub: bool = True,
+        faults: FaultTables | None = None,
+        robust: float | None = None,
+    ):
+        super().__init__(tables, tables.order.shape[0], coder, hub, faults, robust)
         self._line = line
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
@@ -101,7 +112,7 @@ class RemotePeers(Peers):
 
         answers = bucket_by_bucket(answer, asked.rows, self.tables.listening, own)
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((here, *a.shape[2:]), a.dtype), answers)
-        values, arrived = self._slots(answers, asked.arrived, "listeners", leading=2)
+        values, arrived = self._slots(self._sent(answers, leading=2), asked.arrived, "listeners", leading=2)
         return Received(_by_slot(values), arrived, arrived), like
 
     def _to_hub(
@@ -242,14 +253,14 @@ class Remote(PeersFactory):
     def __init__(self, line: Line, hub: bool = True):
         self.line, self._hub = line, hub
 
-    def make(self, tables: Tables, arrivals: Arrivals | None = None, coder: Coder | None = None) -> RemotePeers:
+    def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> RemotePeers:
         """See `PeersFactory.make`; what is lost, the network decides."""
-        return RemotePeers(tables, self.line, coder, self._hub)
+        return RemotePeers(tables, self.line, coder, self._hub, injected(arrivals), self.robust)
 
     @property
     def programs(self) -> Hashable:
         """Callbacks leave a program for this line."""
-        return Remote, id(self.line), self._hub
+        return Remote, id(self.line), self._hub, self.robust
 
     def use_tables(self, tables: Tables) -> None:
         """Address the clients of these tables from now on."""

@@ -7,8 +7,7 @@ no record. With the logs of all sites a simulation can repeat the run (`replay.p
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,16 +25,17 @@ __all__ = ["FILE", "DeliveryLog", "Restored", "Round", "arrivals_in_round", "rea
 
 FILE = "deliveries.blocks"
 LINKS = ("edges", "up", "down")  # an exchange between neighbours, to the hub, from the hub
-RESTORED = {"restored": Array("iu", (), least=1)}
+RESTORED = "restored"
 ROUND = {
     "round": Array("iu", (), least=0),
+    RESTORED: Array("iu", (), least=1),  # in the place of a round
     "ids": Array("iu", ("here",), below="clients"),
     "links": Array("iu", ("exchanges",), least=0),  # numbers of `LINKS`, in the order of the exchanges
     "edges": Array("b", ("between neighbours", "here", "slots")),
     "up": Array("b", ("to the hub", "clients")),  # only where the hub lives
     "down": Array("b", ("from the hub", "here")),
 }
-REQUIRED = ("round", "ids", "links", "edges", "down")
+REQUIRED = ("round", "links", "edges", "down")
 
 
 class Round(NamedTuple):
@@ -47,9 +47,10 @@ class Round(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The site started again with its state after this round."""
+    """The site of the clients `ids [C]` started again with its state after this round."""
 
     round: int
+    ids: np.ndarray
 
 
 class DeliveryLog:
@@ -73,12 +74,12 @@ class DeliveryLog:
 
     def restored(self, number: int) -> None:
         """Say that the site continues from its state after this round."""
-        self._append({"restored": np.int64(number)})
+        self._append({"restored": np.int64(number), "ids": self._ids})
 
-    def rounds(self, deliveries: Iterable[Delivery]) -> None:
-        """Add what arrived in some rounds; `Line.deliveries` holds it."""
-        for number, exchanges in groupby(deliveries, lambda delivery: delivery.round):
-            self._append(_packed(number, self._ids, list(exchanges), self._hub))
+    def round(self, number: int, deliveries: Sequence[Delivery]) -> None:
+        """Add a round that was run, and what arrived in it; `Line.deliveries` holds that."""
+        own = [delivery for delivery in deliveries if delivery.round == number]
+        self._append(_packed(number, self._ids, own, self._hub))
 
     def sync(self) -> None:
         """Make the log survive a power cut."""
@@ -116,15 +117,15 @@ def read_log(folder: str | Path, clients: int) -> list[Round | Restored]:
     records: list[Round | Restored] = []
     for number, content in read_blocks(read_file(folder, FILE), file):
         place = f"{file}, record {number}"
-        arrays = read_npz(content, place, ROUND | RESTORED, (), {"clients": clients}, left)
+        arrays = read_npz(content, place, ROUND, ("ids",), {"clients": clients}, left)
         left -= sum(array.nbytes for array in arrays.values())
         records.append(_record(arrays, place))
     return records
 
 
 def _record(arrays: dict[str, np.ndarray], place: str) -> Round | Restored:
-    if "restored" in arrays:
-        return Restored(int(arrays["restored"]))
+    if RESTORED in arrays:
+        return Restored(int(arrays[RESTORED]), arrays["ids"])
     for name in REQUIRED:
         if name not in arrays:
             raise CoterieError(f"{place} lacks the array {name!r}")

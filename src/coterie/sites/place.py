@@ -121,7 +121,7 @@ class Site(Place):
     def round_done(self, number: int, block: Any = None, graph: Graph | None = None) -> None:
         """See `Place.round_done`: write down what arrived."""
         if self._log is not None:
-            self._log.rounds(self._line.deliveries)
+            self._log.round(number, self._line.deliveries)
         self._line.deliveries.clear()
         self.carrier.alone = False
         self._look(number)

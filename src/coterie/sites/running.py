@@ -8,6 +8,7 @@ round that the others are in.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from coterie.experiment.members import Members
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
 from coterie.peers.access import NetworkSettings
+from coterie.peers.faults import Faults
+from coterie.peers.faulty import FaultyCarrier
+from coterie.peers.injection import Injection
 from coterie.peers.zenoh import ZenohCarrier
 from coterie.sites.cards import Card
 from coterie.sites.data import load_site
@@ -42,7 +46,7 @@ def run_site(
     *,
     out: Path | None = None,
     device: Device | None = None,
-    faults: Any = None,
+    faults: Faults = Faults.NONE,
     carrier: Opener | None = None,
     progress: Progress | None = None,
     watch: Callable[[Site], None] | None = None,
@@ -95,7 +99,8 @@ def run_site(
                 note=note,
             )
             stack.enter_context(transport)
-            recorded = RecordingCarrier(_faulty(transport, faults, federation), federation.names, (me,), folder)
+            injected = _faulty(transport, job.injection(federation.names))
+            recorded = RecordingCarrier(injected, federation.names, (me,), folder)
             return Network(transport, recorded, meeting)
 
         place = Site(members, join, folder)
@@ -107,9 +112,11 @@ def run_site(
         return result
 
 
-def site_job(federation: FederationFile, site: SiteFile, faults: Any = None) -> Job:
+def site_job(federation: FederationFile, site: SiteFile, faults: Faults = Faults.NONE) -> Job:
     """Load the site's data and make its job: the clients that live here, on the graph of all members."""
     experiment, here = load_site(federation, site)
+    if faults:  # not of the shared file: every member of a trial is given the same ones
+        experiment = dataclasses.replace(experiment, faults=faults)
     _refuse_experiment(experiment)
     return Job.of(experiment, here, clients=len(federation.members))
 
@@ -140,13 +147,13 @@ def _zenoh(federation: FederationFile, site: SiteFile) -> Opener:
     )
 
 
-def read_faults(path: Path | None) -> Any:
-    """Read what goes wrong on purpose; None for nothing."""
-    return None
+def read_faults(path: Path | None) -> Faults:
+    """Read what goes wrong on purpose."""
+    return Faults.NONE if path is None else Faults.read(path)
 
 
-def _faulty(transport: Any, faults: Any, federation: FederationFile) -> Any:
-    return transport
+def _faulty(transport: Any, injection: Injection | None) -> Any:
+    return transport if injection is None else FaultyCarrier(transport, injection)
 
 
 def _refuse(federation: FederationFile, site: SiteFile) -> None:

@@ -23,6 +23,9 @@ from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.base import Method
 from coterie.peers.base import Arrivals
+from coterie.peers.faults import Faults
+from coterie.peers.faulty import FaultyCarrier
+from coterie.peers.injection import Injection
 from coterie.peers.line import Carrier, Delivery, Line
 from coterie.peers.local import Plan
 from coterie.peers.pipe import PipeCarrier
@@ -44,6 +47,8 @@ class SplitRun(NamedTuple):
     seed: int
     codec: Codec | None = None
     hub: bool = True
+    faults: Faults = Faults.NONE
+    robust: float | None = None
 
 
 class Outcome(NamedTuple):
@@ -103,7 +108,8 @@ class Site:
 
     def run(self, carrier: Carrier, number: int) -> Half:
         """Train these clients over a carrier; all processes of a run have the same `number`."""
-        self.line.connect(carrier, number)
+        faults = Injection.of(self.what.faults, self.what.federation.names, self.what.codec is not None)
+        self.line.connect(carrier if faults is None else FaultyCarrier(carrier, faults), number)
         training = Training(
             self.engine,
             self.what.method,
@@ -113,6 +119,8 @@ class Site:
             ids=self.ids,
             codec=self.what.codec,
             peers=Remote(self.line, self.what.hub),
+            faults=faults,
+            robust=self.what.robust,
         )
         outcome = train(training, self.what.rounds)
         traffic = [part for part, _ in outcome.traffic]
