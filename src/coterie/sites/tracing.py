@@ -163,9 +163,11 @@ class TracedPeers(RemotePeers):
         self.recorder.add("answer", "listeners", like, 1)
         return received, like
 
-    def _to_hub(self, x: Any, active: Any, certain: bool, whole: Any = None, *args: Any, **options: Any) -> Any:
+    def _to_hub(
+        self, x: Any, active: Any, certain: bool, size: Any, whole: Any = None, *args: Any, **options: Any
+    ) -> Any:
         self.recorder.add(self.recorder.verb, "hub", x, 1, whole is not None)
-        return super()._to_hub(x, active, certain, whole, *args, **options)
+        return super()._to_hub(x, active, certain, size, whole, *args, **options)
 
     def _from_hub(self, rows: Any, *args: Any, **options: Any) -> Any:
         self.recorder.add(self.recorder.verb, "everyone", rows, 1)
