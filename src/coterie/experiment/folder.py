@@ -58,7 +58,7 @@ EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earl
 REMEDY = "choose another --out or remove the folder"
 MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
-LOGS = ("deliveries.blocks", "sent.jsonl")  # of a run on a network: what happened, never cut
+LOGS = ("deliveries.blocks", "sent.jsonl", "counts.json", "network.json")  # of a run on a network: what happened
 FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json", *LOGS)
 FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "members.json", "config.toml")
 ROUND = table({"round": whole(1)}, rest=lambda value: value)

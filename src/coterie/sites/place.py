@@ -13,6 +13,7 @@ from coterie.experiment.place import Place
 from coterie.graphs.graph import Graph
 from coterie.peers.line import Line
 from coterie.peers.remote import Remote
+from coterie.sites.counting import CountsFile
 from coterie.sites.deliveries import DeliveryLog
 from coterie.sites.meeting import Control, Meeting
 from coterie.sites.recording import RecordingCarrier
@@ -85,6 +86,7 @@ class Site(Place):
         self._join, self._folder = join, folder
         self._line = Line()
         self._log: DeliveryLog | None = None
+        self._counted: CountsFile | None = None
         self._late = False  # it came, or comes back, while the others are in the middle of the run
         self.peers = Remote(self._line, hub)
 
@@ -103,6 +105,7 @@ class Site(Place):
                 self._log.restored(done)
         self.network.begin_run(number)
         self._line.connect(self.carrier, number)
+        self._counted = None if self._folder is None else CountsFile(self._folder)
         self._late, self.carrier.alone = not together, not together and done < 0
         return together
 
@@ -163,3 +166,5 @@ class Site(Place):
         self.carrier.sync()
         if self._log is not None:
             self._log.sync()
+        if self._counted is not None:
+            self._counted.save(self._line.counts, self.members.names if self.members else ())
