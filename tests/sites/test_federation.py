@@ -25,7 +25,7 @@ def test_the_file_is_a_run_and_its_members(tmp_path):
     assert read.hub is None
     assert [read.number(name) for name in NAMES] == [0, 1, 2, 3]
     run = {key: value for key, value in tables.items() if key not in ("federation", "members")}
-    run["partition"] = {"name": "iid", "clients": 4}
+    run |= {"partition": {"name": "iid", "clients": 4}, "run": {**run["run"], "hub": "none"}}
     assert read.experiment == Experiment.from_dict(run) == Experiment.from_dict(simulated(tables))
     assert read.hash == federation_of().hash
 

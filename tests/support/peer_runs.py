@@ -7,12 +7,9 @@ import numpy as np
 import pandas as pd
 import safetensors.numpy
 
-from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job
-from coterie.experiment.place import Place
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
-from coterie.peers.local import Simulation
 from coterie.sites.data import load_everyone
 from coterie.sites.federation import FederationFile
 from coterie.storage.toml import dump_toml
@@ -40,10 +37,7 @@ def write_federation(folder, names, **changes):
 def simulate(path, out, device):
     """Run the same configuration as a simulation whose clients have the members' names."""
     federation = FederationFile.read(path)
-    job = Job.of(*load_everyone(federation))
-    engine, place = Engine.of(job, device), Place()
-    place.peers = Simulation(engine.plan, hub=federation.hub is not None)
-    return execute(job, out=out, engine=engine, place=place)
+    return execute(Job.of(*load_everyone(federation)), out=out, device=device)
 
 
 def differences(folders, simulated):

@@ -73,6 +73,7 @@ class Federation:
         about: one sentence for the report.
         group_count: number of groups in the whole federation, if this is a part of one that may lack some; 0 counts
             them.
+        client_count: number of clients in the whole federation, if this is a part of one; 0: these are all.
         class_names: what the classes are called, in the order of their numbers; empty where nothing is known.
         target_mean, target_std: the targets of a regression are stored as (target - mean) / std; scores are in the
             target's own unit.
@@ -92,6 +93,7 @@ class Federation:
     std: tuple[float, ...] = (1.0,)
     about: str = ""
     group_count: int = 0
+    client_count: int = 0
     class_names: tuple[str, ...] = ()
     target_mean: float = 0.0
     target_std: float = 1.0
@@ -105,6 +107,11 @@ class Federation:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def everyone(self) -> int:
+        """The number of clients in the whole federation, of which this may be a part."""
+        return self.client_count or len(self)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

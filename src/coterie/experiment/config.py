@@ -54,6 +54,9 @@ class RunSettings:
     precision: Literal["float32", "float64"] = param("float32", "floating type of models and inputs")
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
+    hub: Literal["none"] | None = param(
+        None, "none: what a hub would compute, every client computes for itself, from messages of all to all"
+    )
     # Of the run and not of the graph, since it holds at a hub, too.
     robust: Literal["clip"] | None = param(
         None, "clip: what others send counts only so far as it is near one's own, or at a hub near the middle"

@@ -75,6 +75,8 @@ class Job:
             experiment, federation = experiment.load()
         elif experiment.partition is not None and isinstance(experiment.partition.spec, DataDefault):
             raise CoterieError("partition auto is decided by the data: use the experiment that Experiment.load returns")
+        if clients is not None:
+            federation = dataclasses.replace(federation, client_count=clients)
         task = task or make_task(experiment, federation)
         check_fit(task.size, len(federation), task.dtype)
         method = experiment.method.spec

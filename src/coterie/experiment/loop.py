@@ -31,6 +31,7 @@ from coterie.graphs.quality import graph_quality, true_groups
 from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
 from coterie.peers.ledger import Ledger
+from coterie.peers.local import Simulation
 from coterie.storage.toml import difference, dump_toml
 
 __all__ = ["Loop", "Progress"]
@@ -99,7 +100,7 @@ class Loop:
             self.job.settings.seed,
             ids=self.place.ids,
             codec=self.job.codec,
-            peers=self.place.peers,
+            peers=self.place.peers or Simulation(self.engine.plan, hub=self.job.settings.hub is None),
             faults=self.job.injection(None if self.place.members is None else self.place.members.names),
             robust=self.job.robust,
         )

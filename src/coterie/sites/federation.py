@@ -90,7 +90,7 @@ class FederationFile:
         """Check parsed tables; files that they name lie beside `path`."""
         path = Path(path)
         settings, members = _federation(tables, path)
-        run = _run(tables, members)
+        run = _run(tables, members, settings)
         if settings.columns is None:
             experiment = Experiment.from_dict(run)
             _refuse_method(experiment.method, settings)
@@ -155,7 +155,7 @@ def simulated(tables: Mapping[str, Any]) -> dict[str, Any]:
     if not {"federation", "members"} & tables.keys():
         return dict(tables)
     settings, members = _federation(tables, Path("federation.toml"))
-    run = _run(tables, members)
+    run = _run(tables, members, settings)
     if settings.columns is not None and "data" not in run:
         raise CoterieError(
             "federation.columns leaves the data to each site, and a simulation needs them in one place: name them, for "
@@ -210,9 +210,11 @@ def _refuse_plaintext(settings: FederationSettings, members: Sequence[Member]) -
             )
 
 
-def _run(tables: Mapping[str, Any], members: Sequence[Member]) -> dict[str, Any]:
+def _run(tables: Mapping[str, Any], members: Sequence[Member], settings: FederationSettings) -> dict[str, Any]:
     """Return the sections of the run; its clients are the members."""
     run = {key: value for key, value in tables.items() if key not in ("federation", "members")}
+    if settings.hub == NO_HUB and isinstance(run.get("run", {}), Mapping):
+        run["run"] = {**run.get("run", {}), "hub": NO_HUB}
     partition = run.get("partition", {})
     if isinstance(partition, Mapping):
         clients = partition.get("clients", len(members))

@@ -40,8 +40,9 @@ class BlockScool(Scool):
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse more blocks than clients."""
         super().check(task, federation)
-        if self.blocks > len(federation):
-            raise CoterieError(f"method.blocks is {self.blocks} but there are only {len(federation)} clients; lower it")
+        if self.blocks > federation.everyone:
+            only = f"but there are only {federation.everyone} clients"
+            raise CoterieError(f"method.blocks is {self.blocks} {only}; lower it")
 
     def rule(self, task: Task) -> Literal["classes", "median", "own"]:
         """Return what losses are compared with: a neighbour's own layers make every model better than guessing."""
