@@ -109,6 +109,10 @@ def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, faile
         return
     for path in folders:
         console.print(f"run: {path}", markup=False, soft_wrap=True)
+    if not failed:
+        from coterie.cli.gathering import gather
+
+        gather(folders, out / "gathered", with_models=True)
 
 
 def _refuse_certificate(shared: Any, own: Any) -> None:

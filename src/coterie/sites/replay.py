@@ -28,6 +28,7 @@ from coterie.experiment.personal_model import read_model
 from coterie.methods.base import Solved
 from coterie.peers.base import Arrivals
 from coterie.sites.deliveries import Restored, Round, arrivals_in_round, read_log
+from coterie.sites.federation import EACH_SITE
 from coterie.sites.gather import read_members
 from coterie.storage.owned import holds, inside
 
@@ -52,16 +53,15 @@ class Model(NamedTuple):
     file: Path | None  # None: the client has none
 
 
-def replay(paths: Sequence[str | Path], federation: Federation | None = None) -> list[Agreement]:
+def replay(paths: Sequence[str | Path], data: str | None = None) -> list[Agreement]:
     """Repeat the run of a gathered folder, or of the folders of all its sites.
 
     Args:
         paths: one gathered folder, or the sites' folders.
-        federation: the data of all clients; default: those that the config names.
+        data: the table of all clients; default: the data that the run's config names.
     """
     config, names, logs, models = _read(paths)
-    experiment = Experiment.from_dict(config).replace({"run": {"mode": "exact"}})
-    experiment, everyone = _data(experiment, federation, names)
+    experiment, everyone = _loaded(config, data, names)
     job = Job.of(experiment, everyone)
     if isinstance(job.method, Solved):
         raise CoterieError(f"{experiment.method.name} is solved at once: there are no deliveries to repeat")
@@ -222,14 +222,12 @@ def _read_gathered(folder: RunFolder) -> tuple[dict[str, Any], tuple[str, ...], 
     return folder.config(), names, list(by_site.values()), models
 
 
-def _data(
-    experiment: Experiment, federation: Federation | None, names: tuple[str, ...]
-) -> tuple[Experiment, Federation]:
-    """Return the data of all clients, in the order of the members."""
-    if federation is None:
-        if experiment.data.spec is None or experiment.partition is None:
-            raise CoterieError("the data of this run stay at the sites, and a simulation needs them in one place")
-        experiment, federation = experiment.load()
+def _loaded(config: dict[str, Any], data: str | None, names: tuple[str, ...]) -> tuple[Experiment, Federation]:
+    """Load the data of all clients, in the order of the members."""
+    if config["data"]["name"] == EACH_SITE:
+        raise CoterieError("the data of this run stay at the sites, and a replay needs them in one place")
+    changes = {"run": {"mode": "exact"}} | ({} if data is None else {"data": {"path": data}})
+    experiment, federation = Experiment.from_dict(config).replace(changes).load()
     if len(federation) != len(names):
         raise CoterieError(f"the data are of {len(federation)} clients and the run of {len(names)}")
     return experiment, dataclasses.replace(federation, names=names, redraw=None)
