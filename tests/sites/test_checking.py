@@ -40,6 +40,8 @@ def page(federation):
         ({"members": HIDDEN, "federation": {"seeds": ["east"]}, "graph": {"name": "star"}}, ["seeds names east"]),
         ({"members": [{"name": "a"}, {"name": "b"}]}, ["no member can be reached", "a and b exchange messages"]),
         ({"method": {"name": "component"}, "graph": {"name": "ring"}}, ["the model has one layer only"]),
+        ({"method": {"name": "component"}, "graph": {"name": "auto"}}, ["is made from the data of all members"]),
+        ({"run": {"patience": 2}}, ["run.patience needs the validation scores of all members"]),
     ],
 )
 def test_what_is_wrong_with_a_federation_is_said(change, sentences):

@@ -18,7 +18,7 @@ from coterie.sites.tracing import traced_messages
 from coterie.testing.contract import Case
 from support.verb_methods import EveryVerb
 
-PERSONAL = {name: {"personal": ("bias",)} for name in ("fedper", "fedrep", "spdb", "component")}
+PERSONAL = {name: {"personal": ("bias",)} for name in ("fedbn", "fedper", "fedrep", "spdb", "component")}
 SMALL = {  # fewer passes of the loops that send, and a stage that ends
     "l2gd": {"iterations": 2, "p": 0.9},
     "async-l2gd": {"iterations": 2},

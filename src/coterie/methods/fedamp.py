@@ -19,6 +19,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, Tunes, method
+from coterie.methods.sends import FROM_NUMBERS, MODEL, Sending, Sends
 from coterie.methods.shared.tied import pad_personal
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -39,6 +40,11 @@ class FedAMP(LocalSGD, Method):
     """Train near a mixture of the models that are near one's own."""
 
     topology: ClassVar[Topology] = "graph"
+    sends: ClassVar[Sends] = {
+        "ask": MODEL,
+        "answer": Sending("how far its model is from the one that it was asked about", FROM_NUMBERS),
+        "mix": MODEL,
+    }
     default_graph: ClassVar[str] = "complete"
     learns_weights: ClassVar[bool] = True
     tunes: ClassVar[Tunes] = {"sigma": (0.1, 1.0, 10.0)}

@@ -19,6 +19,7 @@ from coterie.data.clients import Clients, Split
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Newcomer, Topology, Tunes, method
+from coterie.methods.sends import CHANGE, Sending, Sends
 from coterie.methods.shared.neighbours import mean_loss
 from coterie.numerics import tree
 from coterie.peers.arithmetic import fold_clients
@@ -42,6 +43,9 @@ class IFCA(LocalSGD, Method):
     """One shared model per cluster; clients find their cluster by their loss."""
 
     topology: ClassVar[Topology] = "hub"
+    sends: ClassVar[Sends] = {
+        "hub": Sending(f"{CHANGE.what}, which shared model that was, and how many training rows it has", CHANGE.leaks)
+    }
     newcomer: ClassVar[Newcomer] = "nearest"
     tunes: ClassVar[Tunes] = {}
     clusters: int = param(2, "number of shared models (k)", at_least=1, at_most=1000)

@@ -25,6 +25,8 @@ class Checked(NamedTuple):
 def check_federation(federation: FederationFile, site: SiteFile | None = None) -> Checked:
     """Look at the shared file, and at a site's own one with its keys and data, as `coterie join` would use them."""
     wrong, lines, outline = _unreachable_seeds(federation), _described(federation), None
+    if federation.experiment.run.patience:
+        wrong.append("run.patience needs the validation scores of all members, and nobody has them; set it to 0")
     try:
         outline = Outline.of(federation)
         wrong += _unreachable_pairs(federation, outline)

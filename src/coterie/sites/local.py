@@ -46,13 +46,17 @@ class LocalFederation:
     Args:
         path: federation.toml. Its addresses are replaced by free ones on loopback.
         out: where each member gets the folder of its run.
-        sites: the folder with NAME.toml of each member, where each has its own data; None: the shared file names them.
+        sites: the folder with NAME.site.toml (or NAME.toml) of each member, where each has its own data; None: that of
+            federation.toml.
         options: further options for each `coterie join`.
     """
 
     def __init__(self, path: Path, out: Path, sites: Path | None = None, options: Sequence[str] = ()):
         self.path, self.out, self._sites, self._options = Path(path), Path(out).absolute(), sites, tuple(options)
-        self.names = FederationFile.read(path).names
+        federation = FederationFile.read(path)
+        self.names = federation.names
+        if federation.contract is not None and sites is None:
+            self._sites = self.path.parent
         self.processes: dict[str, subprocess.Popen] = {}
         self._events: queue.Queue[Event] = queue.Queue()
         self._listeners: list[threading.Thread] = []
@@ -175,7 +179,8 @@ class LocalFederation:
         """Return what a member's own file says about its data and limits."""
         if self._sites is None:
             return {}
-        file = self._sites / f"{name}.toml"
+        file = self._sites / f"{name}.site.toml"  # as `coterie init --federation` calls them
+        file = file if file.exists() else self._sites / f"{name}.toml"
         tables, site = read_toml(file), SiteFile.read(file)
         if site.name != name:
             raise CoterieError(f"{file} is of {site.name}; name the file after its member")

@@ -44,19 +44,19 @@ class Outline:
     @classmethod
     def of(cls, federation: FederationFile) -> "Outline":
         """Build task and graph: of the data that the shared file names, or of the column contract alone."""
-        method = federation.experiment.method.spec
-        if federation.contract is None:
-            job = Job.of(*load_everyone(federation))
-            one = job.federation.select([0])
-            return cls(federation, job.experiment, one, job.task, job.graph, job.weights)
-        experiment, one = federation.experiment, _stand_in(federation.contract, federation)
-        task = make_task(experiment, one)
-        method.check(task, one)
+        experiment, method = federation.experiment, federation.experiment.method.spec
         if needs_data(method, experiment.graph):
             raise CoterieError(
                 f"graph {experiment.graph.name} is made from the data of all members for {experiment.method.name}, and "
                 "nobody has them; choose another graph, for example complete"
             )
+        if federation.contract is None:
+            job = Job.of(*load_everyone(federation))
+            one = job.federation.select([0])
+            return cls(federation, job.experiment, one, job.task, job.graph, job.weights)
+        one = _stand_in(federation.contract, federation)
+        task = make_task(experiment, one)
+        method.check(task, one)
         graph, weights = make_graph(method, experiment.graph, len(federation.members))
         return cls(federation, experiment, one, task, graph, weights)
 
