@@ -216,9 +216,9 @@ def test_a_lossy_network_ends_uses_nothing_late_loses_little_and_can_be_replayed
 
     No late message is used, or the simulation, in which there are none, would differ.
     """
-    federation = coterie.load("digits", "classes", clients=6, classes=4)
+    federation = coterie.load("digits", "dirichlet", clients=6)
     task, graph = Task.of(federation, Linear()), Ring(reach=2).build(6, 0)
-    method, weights, rounds = GossipSGD(lr=0.05, batch_size=32), metropolis(graph)[0], 12
+    method, weights, rounds = GossipSGD(lr=0.1, batch_size=32), metropolis(graph)[0], 40
     what = SplitRun(method, federation, Linear(), graph, weights, rounds, SEED)
     engine = Engine(task, federation, choose_device("cpu"), Plan("exact"))
 
