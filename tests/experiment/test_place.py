@@ -22,6 +22,7 @@ TABLES = {
     "graph": {"name": "complete"},
     "run": {"rounds": 5, "evaluate_every": 2, "mode": "exact"},
 }
+pytestmark = pytest.mark.soak  # tests/sites/test_running.py asks the same of real members
 
 
 @pytest.fixture(scope="module")

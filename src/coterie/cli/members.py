@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from coterie.sites.place import Site, Status
 __all__ = ["FederationScreen", "MemberScreen"]
 
 SHOWN = 12  # neighbours with their weights
+PAUSE = 0.1  # seconds between two reports of rounds without an evaluation
 STATES = {"start": "compiling", "round": "", "end": "done", "result": "done", "exit": "ended"}
 
 
@@ -60,6 +62,7 @@ class MemberScreen(_Screen):
         super().__init__(console)
         self._federation, self._me, self._as_json = federation, me, as_json
         self._site: Site | None = None
+        self._shown = 0.0
 
     def watch(self, site: Site) -> None:
         """Show this member from now on."""
@@ -68,6 +71,9 @@ class MemberScreen(_Screen):
     def update(self, stage: str, number: int, rounds: int, metrics: dict[str, Any]) -> None:
         """Show an event of the run; see `Progress`."""
         status = Status() if self._site is None else self._site.status
+        if stage == "round" and not metrics and time.monotonic() - self._shown < PAUSE:
+            return
+        self._shown = time.monotonic()
         if self._as_json:
             if stage == "note":
                 report: dict[str, Any] = {"event": "note", "note": metrics["note"]}

@@ -19,6 +19,7 @@ from coterie.storage.commands import command
 __all__ = ["join", "peers"]
 
 FederationToml = Annotated[Path, typer.Argument(metavar="FEDERATION", help="federation.toml, equal at every site.")]
+Pace = Annotated[float, typer.Option("--pace", help="Seconds per round, at least: leave time to others.", min=0)]
 FaultsToml = Annotated[Path | None, typer.Option("--faults", help="What goes wrong on purpose, a TOML file.")]
 
 
@@ -26,6 +27,7 @@ def join(
     federation: FederationToml,
     site: Annotated[Path, typer.Option("--site", help="This site's own file, site.toml.")],
     faults: FaultsToml = None,
+    pace: Pace = 0.0,
     out: Out = None,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     as_json: Json = False,
@@ -46,7 +48,13 @@ def join(
 
     with _attached(attached), _leaving(federation, site), MemberScreen(console, shared, own.name, as_json) as screen:
         result = run_site(
-            shared, own, out=folder, faults=read_faults(faults), progress=screen.update, watch=screen.watch
+            shared,
+            own,
+            out=folder,
+            faults=read_faults(faults),
+            pace=pace,
+            progress=screen.update,
+            watch=screen.watch,
         )
     if as_json:
         print(json.dumps({"event": "result", "folder": str(folder), **result.summary()}), flush=True)
@@ -62,6 +70,7 @@ def peers(
         Path | None, typer.Option("--sites", help="The folder with NAME.toml of each member that has its own data.")
     ] = None,
     faults: FaultsToml = None,
+    pace: Pace = 0.0,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +85,7 @@ def peers(
 
     shared = FederationFile.read(federation)
     folder = out or Path("runs") / f"{shared.settings.name}-peers"
-    options = [] if faults is None else ["--faults", str(faults.absolute())]
+    options = ["--pace", str(pace), *([] if faults is None else ["--faults", str(faults.absolute())])]
     console = console_for(as_json)
     members = LocalFederation(federation, folder, sites, options)
     failed: dict[str, str] = {}
@@ -100,6 +109,10 @@ def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, faile
         return
     for path in folders:
         console.print(f"run: {path}", markup=False, soft_wrap=True)
+    if not failed:
+        from coterie.cli.gathering import gather
+
+        gather(folders, out / "gathered", with_models=True)
 
 
 def _refuse_certificate(shared: Any, own: Any) -> None:

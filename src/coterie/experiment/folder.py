@@ -58,7 +58,7 @@ EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earl
 REMEDY = "choose another --out or remove the folder"
 MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
-LOGS = ("deliveries.blocks", "sent.jsonl")  # of a run on a network: what happened, never cut
+LOGS = ("deliveries.blocks", "sent.jsonl", "counts.json", "network.json")  # of a run on a network: what happened
 FILES = ("summary.json", *LINES, "graph.blocks", "ledger.blocks", "network.npz", "scores.npz", "intervals.json", *LOGS)
 FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "members.json", "config.toml")
 ROUND = table({"round": whole(1)}, rest=lambda value: value)
@@ -112,17 +112,27 @@ class RunFolder:
 
         `members` are those of a run on a network, of whom `federation` has the ones that live here.
         """
+        about = about_clients(federation) | {"digest": fingerprint(federation)}
+        self.begin(config, about, federation.preparation, members)
+
+    def begin(
+        self,
+        config: dict[str, Any],
+        about: dict[str, Any],
+        preparation: Preparation | None = None,
+        members: Members | None = None,
+    ) -> None:
+        """Make the folder of a run of which only this is known about the clients."""
         begun = self.exists()
         if not begun:  # a folder of an earlier version is marked when it is continued
             self.owned.mark()
         for name in FOLDERS:
             self.owned.make(name)
         if not begun:
-            about = about_clients(federation) | {"digest": fingerprint(federation)}
             checked(schemas.clients_schema, about, self.path / "clients.json")  # what is written can be read
             self._replace("clients.json", json.dumps(about).encode())
-            if federation.preparation is not None:
-                record = json.dumps(federation.preparation.to_dict(), ensure_ascii=False)
+            if preparation is not None:
+                record = json.dumps(preparation.to_dict(), ensure_ascii=False)
                 self._replace("preparation.json", record.encode(errors="replace"))
             if members is not None:
                 keep_members(self.path, members)

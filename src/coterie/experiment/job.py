@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -102,6 +102,11 @@ class Job:
         """How messages are encoded; None where they are sent as they are."""
         coded = _sends_coded(self.experiment) and not isinstance(self.method, Solved)
         return self.experiment.codec.spec if coded else None
+
+    def with_fault_names(self, names: Sequence[str]) -> "Job":
+        """Return the job with faults that name the clients, where they named the members of a federation, in order."""
+        faults = self.experiment.faults.renamed(dict(zip(names, self.federation.names, strict=True)))
+        return dataclasses.replace(self, experiment=dataclasses.replace(self.experiment, faults=faults))
 
     def injection(self, names: tuple[str, ...] | None = None) -> Injection | None:
         """Return what goes wrong among the clients of these names; default: those of the federation."""

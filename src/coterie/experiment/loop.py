@@ -142,7 +142,7 @@ class Loop:
         """Go on with the round that the others are in; a simulation is never behind."""
         try:
             number = min(self.place.next_round(self.round + 1), self.job.settings.rounds)
-        except CoterieError:  # nobody else is left
+        except (CoterieError, KeyboardInterrupt):  # nobody else is left, or this process shall end while it waits
             self._save(now=True)
             raise
         if number <= self.round + 1:

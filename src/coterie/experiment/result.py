@@ -291,7 +291,8 @@ class Result:
         folder = RunFolder(path)
         config = folder.config()
         if not folder.complete:
-            raise CoterieError(f"{path} is not complete; continue it with `{command('resume', path)}`")
+            how = f"`{command('resume', path)}`" if folder.members() is None else "coterie join, as it was begun"
+            raise CoterieError(f"{path} is not complete; continue it with {how}")
         summary, rows = folder.summary(), folder.lines("metrics.jsonl")
         if summary["round"] not in [row["round"] for row in rows]:
             raise CoterieError(

@@ -81,6 +81,8 @@ def resume(
         trust_code: whether code that the folder names (FILE.py:CLASS) may run: it can do whatever you can do.
     """
     config = RunFolder(path).config()
+    if RunFolder(path).members() is not None:
+        raise CoterieError(f"{path} is of one member of a federation: continue it with coterie join, as it was begun")
     if config.get("data", {}).get("name") == "in-memory":
         raise CoterieError(
             f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"

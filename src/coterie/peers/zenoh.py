@@ -225,7 +225,8 @@ class ZenohCarrier:
         awaited = {self._home[sender] for sender, _ in incoming} - {self.me}
 
         def settled(name: str) -> bool:
-            arrived = name not in awaited or self._inbox.has(*place, name)
+            # Who is in a later round has nothing more to say in this one.
+            arrived = name not in awaited or self._inbox.has(*place, name) or self._inbox.rounds.get(name, 0) > number
             told = name not in essential or self._couriers[name].answer(place) is not None
             return arrived and told
 

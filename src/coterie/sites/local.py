@@ -59,6 +59,7 @@ class LocalFederation:
             self._sites = self.path.parent
         self.processes: dict[str, subprocess.Popen] = {}
         self._events: queue.Queue[Event] = queue.Queue()
+        self._listeners: list[threading.Thread] = []
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -99,7 +100,9 @@ class LocalFederation:
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
                 )
             self.processes[name] = process
-            threading.Thread(target=self._listen, args=(name, process), daemon=True).start()
+            listener = threading.Thread(target=self._listen, args=(name, process), daemon=True)
+            listener.start()
+            self._listeners.append(listener)
 
     def events(self, seconds: float | None = None) -> Iterator[Event]:
         """Yield what members report, until all of them have ended, or for some seconds."""
@@ -130,6 +133,8 @@ class LocalFederation:
             end = time.monotonic() + GRACE
             while self.running and time.monotonic() < end:
                 time.sleep(0.05)
+        for listener in self._listeners:
+            listener.join(GRACE)
 
     def why(self, name: str) -> str:
         """Return the last words of a member."""
@@ -139,13 +144,13 @@ class LocalFederation:
         return ""
 
     def _listen(self, name: str, process: subprocess.Popen) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            with contextlib.suppress(ValueError):
-                report = json.loads(line)
-                if isinstance(report, dict):
-                    self._events.put(Event(name, report))
-        self._events.put(Event(name, {}, process.wait()))
+        with process:
+            for line in process.stdout or ():
+                with contextlib.suppress(ValueError):
+                    report = json.loads(line)
+                    if isinstance(report, dict):
+                        self._events.put(Event(name, report))
+        self._events.put(Event(name, {}, process.returncode))
 
     # -- the files of the members ----------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The place of one member in a run on a network: what happens between two rounds there (see `experiment/place.py`)."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +13,7 @@ from coterie.experiment.place import Place
 from coterie.graphs.graph import Graph
 from coterie.peers.line import Line
 from coterie.peers.remote import Remote
+from coterie.sites.counting import CountsFile
 from coterie.sites.deliveries import DeliveryLog
 from coterie.sites.meeting import Control, Meeting
 from coterie.sites.recording import RecordingCarrier
@@ -67,20 +69,26 @@ class Site(Place):
     Args:
         members: the names of all clients, and which of them live here.
         join: opens the network, given the size of the largest frame that is sent.
+        hub: whether a member is the hub.
         folder: the folder of the run; None writes nothing.
+        pace: seconds from the start of a round to that of the next one, at least: a member on a busy machine.
     """
 
     network: Transport
     meeting: Meeting
     carrier: RecordingCarrier
 
-    def __init__(self, members: Members, join: Callable[[int], Network], folder: Path | None = None):
+    def __init__(
+        self, members: Members, join: Callable[[int], Network], hub: bool, folder: Path | None = None, pace: float = 0.0
+    ):
         self.members, self.status = members, Status()
+        self._pace, self._began = pace, 0.0
         self._join, self._folder = join, folder
         self._line = Line()
         self._log: DeliveryLog | None = None
+        self._counted: CountsFile | None = None
         self._late = False  # it came, or comes back, while the others are in the middle of the run
-        self.peers = Remote(self._line)
+        self.peers = Remote(self._line, hub)
 
     def meet(self, done: int, prepare: Callable[[], None]) -> bool:
         """See `Place.meet`: compile, agree with the others, and connect."""
@@ -97,11 +105,14 @@ class Site(Place):
                 self._log.restored(done)
         self.network.begin_run(number)
         self._line.connect(self.carrier, number)
+        self._counted = None if self._folder is None else CountsFile(self._folder)
         self._late, self.carrier.alone = not together, not together and done < 0
         return together
 
     def next_round(self, number: int) -> int:
         """See `Place.next_round`."""
+        time.sleep(max(0.0, self._began + self._pace - time.monotonic()))
+        self._began = time.monotonic()
         self.meeting.company(number)
         number = max(number, self.meeting.card.round)
         if self._late or self.network.heard_round > number:
@@ -155,3 +166,5 @@ class Site(Place):
         self.carrier.sync()
         if self._log is not None:
             self._log.sync()
+        if self._counted is not None:
+            self._counted.save(self._line.counts, self.members.names if self.members else ())

@@ -74,7 +74,7 @@ class RecordingCarrier:
         counts = self._counts.setdefault(number, np.zeros((len(WAYS), len(self._row)), np.int64))
         for pair, frame in frames.items():
             row = self._row.get(pair[end])
-            if row is not None and _kind(frame) != COPY:
+            if row is not None and pair[0] != pair[1] and _kind(frame) != COPY:
                 counts[2 * end : 2 * end + 2, row] += (1, len(frame))
 
     def _write(self, number: int, exchange: int, frames: Frames) -> None:

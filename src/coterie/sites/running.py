@@ -48,6 +48,7 @@ def run_site(
     device: Device | None = None,
     faults: Faults = Faults.NONE,
     carrier: Opener | None = None,
+    pace: float = 0.0,
     progress: Progress | None = None,
     watch: Callable[[Site], None] | None = None,
 ) -> Result:
@@ -60,6 +61,7 @@ def run_site(
         device: where to compute; default: one core.
         faults: what goes wrong on purpose (see `peers/faults.py`).
         carrier: makes what moves the frames; default: Eclipse Zenoh, as the two files say.
+        pace: seconds from the start of a round to that of the next one, at least.
         progress: called as in `coterie.run`.
         watch: called once with this member's place, whose status then changes.
 
@@ -103,7 +105,7 @@ def run_site(
             recorded = RecordingCarrier(injected, federation.names, (me,), folder)
             return Network(transport, recorded, meeting)
 
-        place = Site(members, join, folder)
+        place = Site(members, join, federation.hub is not None, folder, pace)
         if watch is not None:
             watch(place)
         result = execute(job, out=folder, device=device, progress=progress, place=place)

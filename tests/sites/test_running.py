@@ -1,0 +1,87 @@
+"""Members as real processes over mutual TLS on loopback: the numbers of a simulation; some die, freeze and come back.
+
+`benchmarks/soak_peers.py` does the same with more members, many times.
+"""
+
+import json
+import signal
+
+import pytest
+from typer.testing import CliRunner
+
+from coterie.cli import app
+from coterie.experiment.result import Result
+from coterie.sites.local import LocalFederation
+from support.peer_runs import STAGED, Watch, differences, simulate, write_federation
+
+NAMES = ("north", "east", "south")
+RUN = {"rounds": 5, "evaluate_every": 2}
+# Slots, questions, a hub and a stage; a hub with a codec. `make soak` adds: no hub, push-sum on random links, SCooL.
+CASES = {
+    "a stage": {"method": {"name": STAGED}, "graph": {"name": "complete"}, "federation": {"hub": "east"}},
+    "a codec": {"method": {"name": "fedavg"}, "codec": {"name": "qsgd"}, "federation": {"hub": "south"}},
+    "no hub": {"method": {"name": "fedavg", "participation": 0.7}},
+    "random links": {"method": {"name": "sgp"}, "graph": {"name": "random-directed"}},
+    "SCooL": {"method": {"name": "scool-sbm", "sparsify_after": 3, "fraction": 0.5}, "graph": {"name": "complete"}},
+}
+
+
+@pytest.mark.parametrize(
+    "case", [name if i < 2 else pytest.param(name, marks=pytest.mark.soak) for i, name in enumerate(CASES)]
+)
+def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case):
+    path = write_federation(tmp_path, NAMES, run=RUN, **CASES[case])
+    done = CliRunner().invoke(app, ["peers", str(path), "--local", "--out", str(tmp_path / "peers"), "--json"])
+    assert done.exit_code == 0, done.output
+    simulated = simulate(path, tmp_path / "simulation", device)
+    folders = [tmp_path / "peers" / name for name in NAMES]
+    assert differences(folders, simulated) == []
+    totals = simulated.ledger.totals()
+    for i, folder in enumerate(folders):
+        part = Result.read(folder)
+        for way, total in part.ledger.totals().items():  # the frames that really left and came
+            assert total.tolist() == [totals[way][i]]
+        sent = [json.loads(line) for line in (folder / "sent.jsonl").read_text().splitlines()]
+        assert {line["sender"] for line in sent} <= {NAMES[i], "hub"}
+        assert all(len(line["digest"]) == 64 for line in sent)
+    again = CliRunner().invoke(app, ["resume", str(folders[0])])  # it would be a simulation of one client
+    assert again.exit_code == 2
+
+
+def test_members_die_freeze_leave_and_come_back(tmp_path):
+    """One run: kill -9, a frozen process and Ctrl-C; each is back within three rounds of its first one."""
+    names = (*NAMES, "west")
+    path = write_federation(
+        tmp_path, names, federation={"deadline": 4.0}, run={"rounds": 100_000, "checkpoint_every": 1}
+    )
+    with LocalFederation(path, tmp_path / "peers", options=["--pace", "0.2"]) as local:
+        watch = Watch(local)
+        local.start()
+        assert watch.until(lambda w: all(w.round(name) >= 3 for name in names), 240)[0], _why(local)
+        local.send(signal.SIGKILL, "west")
+        assert watch.until(lambda w: all("west" not in w.connected(name) for name in NAMES), 30)[0]
+        local.send(signal.SIGINT, "south")
+        assert watch.until(lambda w: "south" in w.exits, 30)[0]
+        assert watch.exits["south"] == 130
+        assert (tmp_path / "peers" / "south" / "checkpoints").is_dir()
+        watch.forget("west", "south")
+        local.start("west", "south")
+        assert watch.until(lambda w: _level(w, names), 240)[0], _why(local)
+        local.send(signal.SIGSTOP, "east")
+        before = watch.round("north")
+        assert watch.until(lambda w: w.round("north") >= before + 4, 60)[0]  # nobody waits longer than a deadline
+        local.send(signal.SIGCONT, "east")
+        assert watch.until(lambda w: w.round("east") > before + 4 and _level(w, names), 60)[0], _why(local)
+        assert watch.exits == {}
+        local.send(signal.SIGINT, *names)
+        assert watch.until(lambda w: w.exits == dict.fromkeys(names, 130), 60)[0], watch.exits
+
+
+def _level(watch, names):
+    """Whether everybody is connected to everybody, and nobody is three rounds behind."""
+    rounds = [watch.round(name) for name in names]
+    return min(rounds) >= 0 and max(rounds) - min(rounds) <= 3 and all(len(watch.connected(n)) == 3 for n in names)
+
+
+def _why(local):
+    return {name: local.why(name) for name in local.names}

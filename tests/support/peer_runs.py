@@ -1,0 +1,117 @@
+"""Federations as processes of this machine: their files, the same as a simulation, what differs, how far they are."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import safetensors.numpy
+
+from coterie.experiment.engine import Engine
+from coterie.experiment.job import Job
+from coterie.experiment.place import Place
+from coterie.experiment.result import Result
+from coterie.experiment.run import execute
+from coterie.peers.local import Simulation
+from coterie.sites.data import load_everyone
+from coterie.sites.federation import FederationFile
+from coterie.storage.toml import dump_toml
+from support.site_cases import federation_tables
+
+__all__ = ["STAGED", "Watch", "differences", "simulate", "write_federation"]
+
+STAGED = f"{Path(__file__).parent / 'staged_method.py'}:Halving"  # a method whose graph is cut down
+NOT_OF_A_SITE = {"graph_l1", "graph_auroc", "graph_ari"}  # compares a whole graph with the truth
+
+
+def write_federation(folder, names, **changes):
+    """Write a federation.toml of these members; a keyword changes keys of a section. Returns the file."""
+    members = [{"name": name, "address": f"127.0.0.1:{7000 + i}"} for i, name in enumerate(names)]
+    defaults = {"federation": {"name": "local", "deadline": 30.0, "start_deadline": 240.0}, "members": members}
+    tables = federation_tables(**defaults)
+    for section, values in changes.items():
+        named = "name" in values and section != "federation"
+        tables[section] = dict(values) if named else {**tables.get(section, {}), **values}
+    path = Path(folder) / "federation.toml"
+    path.write_text(dump_toml(tables))
+    return path
+
+
+def simulate(path, out, device):
+    """Run the same configuration as a simulation whose clients have the members' names."""
+    federation = FederationFile.read(path)
+    job = Job.of(*load_everyone(federation))
+    engine, place = Engine.of(job, device), Place()
+    place.peers = Simulation(engine.plan, hub=federation.hub is not None)
+    return execute(job, out=out, engine=engine, place=place)
+
+
+def differences(folders, simulated):
+    """Say where the folders of all members, in the order of their ids, and a simulation differ."""
+    found, parts = [], [Result.read(folder) for folder in folders]
+    for i, (part, folder) in enumerate(zip(parts, folders, strict=True)):
+        name = part.names[0]
+        if [row["round"] for row in part.rows] != [row["round"] for row in simulated.rows]:
+            found.append(f"rounds of {name}")
+            continue
+        for ours, theirs in zip(part.rows, simulated.rows, strict=True):
+            for key in theirs.keys() - NOT_OF_A_SITE - {"round"}:
+                if not np.array_equal(ours[key], [theirs[key][i]], equal_nan=True):
+                    found.append(f"{key} of {name} in round {theirs['round']}")
+        model, other = (_arrays(root, name) for root in (folder, simulated.folder))
+        if model.keys() != other.keys() or any(not np.array_equal(model[key], other[key]) for key in other):
+            found.append(f"model of {name}")
+    keys = ["round", "sender", "receiver"]
+    together = pd.concat([part.ledger.edges() for part in parts]).groupby(keys, as_index=False).sum()
+    if not together.equals(simulated.ledger.edges()):
+        found.append("ledger")
+    return found
+
+
+def _arrays(folder, client):
+    (file,) = Path(folder, "models").glob(f"?????-{client}.safetensors")
+    return safetensors.numpy.load(file.read_bytes())
+
+
+class Watch:
+    """The last report of every member, and what went wrong on the way."""
+
+    def __init__(self, local):
+        self.local, self.reports, self.exits, self.notes = local, {}, {}, []
+
+    def until(self, condition, seconds):
+        """Follow the members until `condition(watch)` holds; returns whether it did, and after how many seconds."""
+        began = time.monotonic()
+        if condition(self):
+            return True, 0.0
+        for event in self.local.events(seconds):
+            self._note(event)
+            if condition(self):
+                return True, time.monotonic() - began
+        return False, time.monotonic() - began
+
+    def follow(self, seconds):
+        """Follow the members for some seconds."""
+        self.until(lambda watch: False, seconds)
+
+    def round(self, name):
+        """Return the last round that a member has ended in its present process; -1 before the first."""
+        return self.reports.get(name, {}).get("round", -1)
+
+    def connected(self, name):
+        """Return whom a member sees."""
+        return self.reports.get(name, {}).get("connected", [])
+
+    def forget(self, *names):
+        """Forget what members have reported, because they are started again."""
+        for name in names:
+            self.reports.pop(name, None)
+            self.exits.pop(name, None)
+
+    def _note(self, event):
+        if event.exit is not None:
+            self.exits[event.name] = event.exit
+        elif event.report.get("event") == "note":
+            self.notes.append((event.name, event.report["note"]))
+        elif event.report.get("event") == "round":
+            self.reports[event.name] = event.report
