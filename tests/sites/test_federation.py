@@ -30,6 +30,14 @@ def test_the_file_is_a_run_and_its_members(tmp_path):
     assert read.hash == federation_of().hash
 
 
+def test_code_that_the_file_names_needs_trust(tmp_path):
+    (tmp_path / "mine.py").write_text("open('ran', 'w')")
+    rows = '[[members]]\nname = "a"\n[[members]]\nname = "b"\n'
+    (tmp_path / "federation.toml").write_text(f'{rows}[method]\nname = "{tmp_path / "mine.py"}:Mine"\n')
+    with pytest.raises(CoterieError, match=r"wants to run code: method\.name"):
+        FederationFile.read(tmp_path / "federation.toml")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, Out
+from coterie.cli.options import Json, Out, TrustCode
 from coterie.cli.terminal import console_for, say
 from coterie.errors import CoterieError
 from coterie.storage.commands import command
@@ -27,6 +27,7 @@ def join(
     site: Annotated[Path, typer.Option("--site", help="This site's own file, site.toml.")],
     faults: FaultsToml = None,
     out: Out = None,
+    trust_code: TrustCode = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     as_json: Json = False,
 ) -> None:
@@ -35,7 +36,7 @@ def join(
     from coterie.sites.handshake import greet_members
     from coterie.sites.site import SiteFile
 
-    shared, own = FederationFile.read(federation), SiteFile.read(site)
+    shared, own = FederationFile.read(federation, trust_code), SiteFile.read(site)
     folder = out or own.folder(shared)
     console = console_for(as_json)
     _refuse_certificate(shared, own)
@@ -63,6 +64,7 @@ def peers(
     ] = None,
     faults: FaultsToml = None,
     out: Out = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Start all members of a federation on this machine, with throw-away certificates: the way to try one."""
@@ -74,10 +76,11 @@ def peers(
     from coterie.sites.federation import FederationFile
     from coterie.sites.local import LocalFederation
 
-    shared = FederationFile.read(federation)
+    shared = FederationFile.read(federation, trust_code)
     folder = out or Path("runs") / f"{shared.settings.name}-peers"
     options = [] if faults is None else ["--faults", str(faults.absolute())]
     console = console_for(as_json)
+    options += ["--trust-code"] if trust_code else []
     members = LocalFederation(federation, folder, sites, options)
     failed: dict[str, str] = {}
     with _stopping(federation, folder), members, FederationScreen(console, shared, as_json) as screen:

@@ -33,6 +33,7 @@ from coterie.errors import CoterieError, shown
 from coterie.experiment.config import Experiment
 from coterie.experiment.parts import Part
 from coterie.methods.base import Solved
+from coterie.registry import names_from
 from coterie.sites.contract import Contract
 from coterie.sites.members import Address, Member
 from coterie.spec import build, nearest, param, spec, to_dict
@@ -80,10 +81,15 @@ class FederationFile:
     contract: Contract | None = None
 
     @classmethod
-    def read(cls, path: str | Path) -> "FederationFile":
-        """Read and check the file, and the column contract that it names."""
+    def read(cls, path: str | Path, trust_code: bool = False) -> "FederationFile":
+        """Read and check the file, and the column contract that it names.
+
+        The file comes from somebody else, as a rule: code that it names (FILE.py:CLASS) is refused unless trusted.
+        """
         path = Path(path)
-        return cls.from_dict(read_toml(path), path)
+        tables = read_toml(path)
+        with names_from(path, trust_code):
+            return cls.from_dict(tables, path)
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any], path: str | Path) -> "FederationFile":
