@@ -156,7 +156,7 @@ def _stays(outline: Outline) -> list[str]:
     if personal:
         stays.append(f"the personal part of its model: {', '.join(personal[:20])}{', ...' * (len(personal) > 20)}")
     else:
-        stays.append("no part of the model is personal; model.personal names parts that never leave a site")
+        stays.append("no part of the model by name: model.personal can name parts that never leave a site")
     return stays
 
 
