@@ -99,6 +99,7 @@ class Experiment:
         personal: tuple[str, ...] = (),
         members: int = 1,
         input_affine: bool = False,
+        init: Any = None,
         augment: Any = None,
         faults: Faults | Mapping[str, Any] | str | Path | None = None,
         **settings: Any,
@@ -108,6 +109,7 @@ class Experiment:
             what = type(federation).__name__
             raise CoterieError(f"federation must come from coterie.load or coterie.federation, not {what}")
         common = {"personal": personal, "members": members, "input_affine": input_affine}
+        common |= {} if init is None else {"init": str(init)}
         return cls(
             data=Part("in-memory", None, about={"digest": fingerprint(federation)}),
             partition=None,

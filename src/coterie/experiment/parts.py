@@ -50,6 +50,9 @@ class ModelSettings:
     personal: tuple[str, ...] = param((), "parts that stay with the client, by the names `coterie show MODEL` prints")
     members: int = param(1, "models of each client, whose predictions are averaged", at_least=1, at_most=1000)
     input_affine: bool = param(False, "an affine layer called input before the model, the identity at first")
+    init: str | None = param(
+        None, "safetensors file with the weights to start from: ours, or a PyTorch state dict; none: random ones"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +129,8 @@ def model_part(model: Any, common: ModelSettings) -> Part:
     if any(f"{base.__module__}.{base.__name__}" == TORCH for base in (*type(model).__mro__, *_bases(model))):
         raise CoterieError(
             "model is a PyTorch module, and coterie trains Equinox modules (JAX): write the same layers with "
-            "equinox.nn, whose names and layouts are PyTorch's, and read the weights of a state dict that was saved as "
-            "safetensors with coterie.models.naming.load (docs/extend/model.md)"
+            "equinox.nn, whose names and layouts are PyTorch's, and start from its weights with init = a safetensors "
+            "file of its state dict (docs/extend/model.md)"
         )
     is_class = isinstance(model, type) and hasattr(model, "build")
     if is_class or not (isinstance(model, str | tuple | eqx.Module) or callable(model) or hasattr(model, "build")):

@@ -53,6 +53,7 @@ def run(
             codec: how messages are encoded: a name ("none"), a table such as {"name": "qsgd", "bits": 2}, or a codec.
             personal: names of the parts of the model that stay with the client.
             members: models of each client, whose predictions are averaged (1).
+            init: a safetensors file with the weights to start from: ours, or a PyTorch state dict of the same names.
             input_affine: put an affine layer called `input` before the model, the identity at first (False).
             augment: random crop and flip of training images (an `Augment`).
             faults: what goes wrong on the network: a file such as "faults.toml", or its tables.
