@@ -1,19 +1,31 @@
 """Faults: what a file may say, draws that agree inside and outside of a program, and the same bits as on a network."""
 
 import itertools
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import coterie
 from coterie import codecs
 from coterie.errors import CoterieError
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine, Training
 from coterie.graphs.graph import Graph
+from coterie.graphs.mixing import metropolis
+from coterie.graphs.topologies import Ring
+from coterie.learning.task import Task
+from coterie.methods.gossip_sgd import GossipSGD
+from coterie.models.linear import Linear
 from coterie.peers.draws import ALWAYS, draw
 from coterie.peers.faults import Faults
 from coterie.peers.injection import Injection, one_round, unusable
 from coterie.peers.line import HUB
+from coterie.peers.local import Plan
+from coterie.sites.deliveries import Round
+from coterie.sites.replay import repeat
 from coterie.testing.contract import ROUNDS, SEED, Case
 from coterie.testing.two_processes import Partner, SplitRun, merge, train
 from support.graph_cases import row_weights
@@ -129,8 +141,7 @@ def _both(partner, method, tables, codec=None, robust=None, graph=None, **settin
         case.graph, case.weights = graph, row_weights(graph)
     faults = Faults.from_dict(tables)
     what = SplitRun(case.method, case.federation, case.model, case.graph, case.weights, ROUNDS, SEED, codec)
-    what = what._replace(faults=faults, robust=robust)
-    halves = partner.run(what)
+    halves = partner.run(what._replace(robust=robust), faults=faults)
     injection = Injection.of(faults, case.federation.names, codec is not None)
     outcome = train(case.training("exact", faults=injection, robust=robust), ROUNDS)
     return merge(halves, "models"), outcome.models, outcome.traffic
@@ -192,3 +203,40 @@ def test_robust_sums_have_the_bits_of_the_network(partner, method):
     sent, simulated, traffic = _both(partner, method, attack, robust=2.0)
     _assert_same(sent, simulated)
     assert sum(np.sum(part.clipped) + np.sum(part.hub_clipped) for part, _ in traffic) > 0
+
+
+# -- a lossy network, repeated ------------------------------------------------------------------------------------
+
+LOSSY = {"drop": {"rate": 0.2}, "delay": {"rate": 0.1, "late": 3}, "duplicate": {}, "reorder": {}}
+SEEDS = 50 if os.environ.get("COTERIE_FULL") else 3
+
+
+def test_a_lossy_network_ends_uses_nothing_late_loses_little_and_can_be_replayed(partner):
+    """20 % of the messages lost, 10 % late by up to three rounds, all repeated and reordered.
+
+    No late message is used, or the simulation, in which there are none, would differ.
+    """
+    federation = coterie.load("digits", "dirichlet", clients=6)
+    task, graph = Task.of(federation, Linear()), Ring(reach=2).build(6, 0)
+    method, weights, rounds = GossipSGD(lr=0.1, batch_size=32), metropolis(graph)[0], 40
+    what = SplitRun(method, federation, Linear(), graph, weights, rounds, SEED)
+    engine = Engine(task, federation, choose_device("cpu"), Plan("exact"))
+
+    def accuracy(training, state):
+        return training.evaluate(state, rounds)["test_score"].mean()
+
+    clean = Training(engine, method, graph, weights, SEED)
+    at_best = accuracy(clean, train(clean, rounds).state)
+    for seed in range(SEEDS):
+        faults = Faults.from_dict(LOSSY | {"seed": seed})
+        halves = partner.run(what, faults=faults)
+        training = Training(engine, method, graph, weights, SEED, faults=Injection.of(faults, federation.names))
+        outcome = train(training, rounds)
+        _assert_same(merge(halves, "models"), outcome.models)
+        assert accuracy(training, outcome.state) > at_best - 0.02
+        logs = [
+            [Round(n, half.ids, [d for d in half.deliveries if d.round == n]) for n in range(rounds + 1)]
+            for half in halves
+        ]
+        replayed = repeat(Training(engine, method, graph, weights, SEED), federation.names, logs, {rounds})
+        _assert_same(replayed[rounds], outcome.models)

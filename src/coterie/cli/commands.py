@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli import catalogue, comparing, disclosing, graphs, keys, network, papers, serving, starting, training
+from coterie.cli import (
+    catalogue,
+    comparing,
+    disclosing,
+    gathering,
+    graphs,
+    keys,
+    network,
+    papers,
+    serving,
+    starting,
+    training,
+)
 from coterie.cli.guard import Guarded
 
 __all__ = ["app"]
@@ -50,6 +62,8 @@ app.command("join-trained")(serving.join_trained)
 app.command()(disclosing.disclose)
 app.command()(network.join)
 app.command()(network.peers)
+app.command()(gathering.gather)
+app.command()(gathering.replay)
 app.add_typer(keys.keys)
 app.add_typer(papers.papers)
 app.command()(graphs.graph)

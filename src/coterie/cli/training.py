@@ -73,6 +73,8 @@ def run(
         complete = RunFolder(folder).complete
         with code_of(experiment, trust_code):  # a graph may name another one
             job = Job.of(chosen)
+            if "members" in tables:  # of a federation, whose faults name its members
+                job = job.with_fault_names([str(member["name"]) for member in tables["members"]])
         result = execute(job, out=folder, device=device, progress=notify)
         if complete:
             console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)

@@ -1,13 +1,14 @@
 """What a run writes down about its clients: names, sizes and labels, and a fingerprint of their data. No JAX here."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from coterie.data.clients import Federation
 
-__all__ = ["about_clients", "fingerprint"]
+__all__ = ["about_clients", "fingerprint", "joined_digest"]
 
 
 def about_clients(federation: Federation) -> dict[str, Any]:
@@ -30,6 +31,11 @@ def about_clients(federation: Federation) -> dict[str, Any]:
         "target_std": federation.target_std,
         "dtype": federation.dtype.name,
     }
+
+
+def joined_digest(digests: Sequence[str]) -> str:
+    """Return a digest of the fingerprints of several clients' data."""
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 
 
 def fingerprint(federation: Federation) -> str:

@@ -112,17 +112,27 @@ class RunFolder:
 
         `members` are those of a run on a network, of whom `federation` has the ones that live here.
         """
+        about = about_clients(federation) | {"digest": fingerprint(federation)}
+        self.begin(config, about, federation.preparation, members)
+
+    def begin(
+        self,
+        config: dict[str, Any],
+        about: dict[str, Any],
+        preparation: Preparation | None = None,
+        members: Members | None = None,
+    ) -> None:
+        """Make the folder of a run of which only this is known about the clients."""
         begun = self.exists()
         if not begun:  # a folder of an earlier version is marked when it is continued
             self.owned.mark()
         for name in FOLDERS:
             self.owned.make(name)
         if not begun:
-            about = about_clients(federation) | {"digest": fingerprint(federation)}
             checked(schemas.clients_schema, about, self.path / "clients.json")  # what is written can be read
             self._replace("clients.json", json.dumps(about).encode())
-            if federation.preparation is not None:
-                record = json.dumps(federation.preparation.to_dict(), ensure_ascii=False)
+            if preparation is not None:
+                record = json.dumps(preparation.to_dict(), ensure_ascii=False)
                 self._replace("preparation.json", record.encode(errors="replace"))
             if members is not None:
                 keep_members(self.path, members)

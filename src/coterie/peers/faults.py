@@ -176,6 +176,10 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
+    def renamed(self, names: Mapping[str, str]) -> "Faults":
+        """Return the same faults of members with other names."""
+        return dataclasses.replace(self, rules=tuple((kind, _renamed(rule, names)) for kind, rule in self.rules))
+
     def of(self, *kinds: str) -> list[Any]:
         """Return the rules of some kinds."""
         return [rule for kind, rule in self.rules if kind in kinds]
@@ -184,6 +188,15 @@ class Faults:
 @spec
 class _Seed:
     seed: int = param(0, "everything is drawn from it", at_least=0, at_most=LARGEST_SEED)
+
+
+def _renamed(rule: Any, names: Mapping[str, str]) -> Any:
+    def other(members: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names.get(name, name) for name in members)
+
+    if isinstance(rule, Partition):
+        return dataclasses.replace(rule, groups=tuple(other(group) for group in rule.groups))
+    return dataclasses.replace(rule, members=other(rule.members))
 
 
 def _table(rule: Any) -> dict[str, Any]:

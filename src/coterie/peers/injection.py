@@ -16,6 +16,7 @@ from coterie.errors import CoterieError
 from coterie.numerics.tree import column
 from coterie.peers.draws import ALWAYS, draw, threshold
 from coterie.peers.faults import Faults, Freeze
+from coterie.peers.records import Arrivals
 from coterie.spec import nearest
 
 __all__ = ["CODES", "NUMBERS", "FaultTables", "Injection", "injected", "one_round", "poisoned", "spoiled", "unusable"]
@@ -139,8 +140,9 @@ def one_round(tables: FaultTables) -> FaultTables:
 
 
 def injected(arrivals: Any) -> FaultTables | None:
-    """Return what a program was given to lose, if it is faults and not a record of what arrived."""
-    return arrivals if isinstance(arrivals, FaultTables) else None
+    """Return the faults of a round: alone, or beside a record of what arrived."""
+    beside = arrivals.faults if isinstance(arrivals, Arrivals) else arrivals
+    return beside if isinstance(beside, FaultTables) else None
 
 
 def unusable(tables: FaultTables, exchange: Any, sender: Any, receiver: Any) -> Any:

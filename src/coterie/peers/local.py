@@ -119,7 +119,7 @@ class LocalPeers(Peers):
     def _asked(self, essential: bool) -> jax.Array:
         """Say which neighbours hear a question."""
         frames = self._next_frames()
-        if self._faults is None or essential:
+        if self._faults is None or essential or self._arrivals is not None:  # what arrived is what was answered
             return self.present
         return self.present & ~unusable(self._faults, frames, self.ids[:, None], self.neighbours)
 
@@ -230,7 +230,7 @@ class LocalPeers(Peers):
         came = active
         if exchange is not None and self._arrivals is not None:
             came = came & self._arrivals.up[exchange]
-        if exchange is not None and self._faults is not None and site is None:
+        elif exchange is not None and self._faults is not None and site is None:
             came = came & self._hub_usable(frames, up=True)
         if self._direct(for_average):
             return x, came, exchange, whole
@@ -263,7 +263,7 @@ class LocalPeers(Peers):
         arrived = jnp.ones(self.clients, bool) if copies else took_part
         if exchange is not None and self._arrivals is not None:
             arrived = arrived & self._arrivals.down[exchange]
-        if exchange is not None and self._faults is not None:
+        elif exchange is not None and self._faults is not None:
             sent, arrived = arrived, arrived & self._hub_usable(frames, up=False)
             self._watch(hub_lost=(sent & ~arrived)[self.tables.order])
         return _masked(arrived, jax.tree.map(lambda a: a[which], rows)), arrived

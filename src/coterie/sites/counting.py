@@ -1,4 +1,4 @@
-"""`counts.json`: what a member counted on the network over all its starts, and `network.json`: the same of everybody."""
+"""`counts.json`: what a member counted on the network, over all its starts."""
 
 import json
 from collections import Counter

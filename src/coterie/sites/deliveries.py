@@ -21,7 +21,7 @@ from coterie.storage.blocks import append_to, read_blocks, whole_blocks
 from coterie.storage.durable import storage_errors
 from coterie.storage.owned import holds, inside, memory_limit, never_waiting, read_file
 
-__all__ = ["FILE", "DeliveryLog", "Restored", "Round", "arrivals_in_round", "read_log"]
+__all__ = ["FILE", "DeliveryLog", "Restored", "Round", "arrivals_in_round", "read_log", "write_log"]
 
 FILE = "deliveries.blocks"
 LINKS = ("edges", "up", "down")  # an exchange between neighbours, to the hub, from the hub
@@ -93,8 +93,19 @@ class DeliveryLog:
         self._next += 1
 
 
+def write_log(folder: Path, records: Sequence[Round | Restored]) -> None:
+    """Write the records of several sites as one log."""
+    log = DeliveryLog(folder, [], hub=True)
+    for record in records:
+        if isinstance(record, Restored):
+            log._append({RESTORED: np.int64(record.round), "ids": record.ids})
+        else:
+            knows = any(one.up is not None for one in record.exchanges)
+            log._append(_packed(record.round, record.ids, record.exchanges, knows))
+
+
 def _packed(number: int, ids: np.ndarray, exchanges: list[Delivery], hub: bool) -> dict[str, Any]:
-    links = [next(link for link in LINKS if getattr(one, link) is not None) for one in exchanges]
+    links = [_link(one) for one in exchanges]
     by_link = {link: [np.asarray(getattr(one, link)) for one, its in zip(exchanges, links, strict=True) if its == link]
                for link in LINKS}  # fmt: skip
     empty = {"edges": (len(ids), 0), "down": (len(ids),)}

@@ -47,7 +47,6 @@ class SplitRun(NamedTuple):
     seed: int
     codec: Codec | None = None
     hub: bool = True
-    faults: Faults = Faults.NONE
     robust: float | None = None
 
 
@@ -106,10 +105,10 @@ class Site:
         self.engine = Engine(task, what.federation.select(ids), choose_device("cpu"), Plan("exact"))
         self.line = Line()
 
-    def run(self, carrier: Carrier, number: int) -> Half:
-        """Train these clients over a carrier; all processes of a run have the same `number`."""
-        faults = Injection.of(self.what.faults, self.what.federation.names, self.what.codec is not None)
-        self.line.connect(carrier if faults is None else FaultyCarrier(carrier, faults), number)
+    def run(self, carrier: Carrier, number: int, faults: Faults = Faults.NONE) -> Half:
+        """Train these clients over a carrier; all processes of a run have the same `number` and faults."""
+        injection = Injection.of(faults, self.what.federation.names, self.what.codec is not None)
+        self.line.connect(carrier if injection is None else FaultyCarrier(carrier, injection), number)
         training = Training(
             self.engine,
             self.what.method,
@@ -119,16 +118,16 @@ class Site:
             ids=self.ids,
             codec=self.what.codec,
             peers=Remote(self.line, self.what.hub),
-            faults=faults,
+            faults=injection,
             robust=self.what.robust,
         )
         outcome = train(training, self.what.rounds)
         traffic = [part for part, _ in outcome.traffic]
         return Half(self.ids, outcome.models, outcome.loss, self.line.deliveries, dict(self.line.counts.bytes), traffic)
 
-    def run_half(self, connection: Any, hub: bool, loss: float, number: int) -> Half:
+    def run_half(self, connection: Any, hub: bool, loss: float, number: int, faults: Faults) -> Half:
         """Train over a pipe; messages are lost by chance, others for another `number`."""
-        return self.run(PipeCarrier(connection, set(self.ids.tolist()), hub, loss), number)
+        return self.run(PipeCarrier(connection, set(self.ids.tolist()), hub, loss), number, faults)
 
 
 class Partner:
@@ -142,13 +141,15 @@ class Partner:
         self._process.start()
         self._site: Site | None = None  # of the last run: compiled once, run with several losses
 
-    def run(self, what: SplitRun, loss: float = 0.0, number: int = 0) -> tuple[Half, Half]:
-        """Run both halves, losing a fraction of the messages: others for another `number`."""
+    def run(
+        self, what: SplitRun, loss: float = 0.0, number: int = 0, faults: Faults = Faults.NONE
+    ) -> tuple[Half, Half]:
+        """Run both halves, losing a fraction of the messages (others for another `number`), or with faults."""
         if self._site is None or self._site.what is not what:
             self._open(what)
             self._site = Site(what, _half(what, hub=True))
-        self._orders.send((loss, number))
-        return self._site.run_half(self._line, True, loss, number), self._orders.recv()
+        self._orders.send((loss, number, faults))
+        return self._site.run_half(self._line, True, loss, number, faults), self._orders.recv()
 
     def _open(self, what: SplitRun) -> None:
         """Hand a run to the other process, which must be able to import its method."""
@@ -172,7 +173,7 @@ class Partner:
 
 
 def _serve(orders: Any, line: Any) -> None:
-    """Work in the partner process: a file name announces a run, a pair (loss, number) starts it, None ends."""
+    """Work in the partner process: a file name announces a run, (loss, number, faults) starts it, None ends."""
     site = None
     while (order := orders.recv()) is not None:
         if isinstance(order, tuple):
