@@ -11,6 +11,7 @@ from coterie.graphs.graph import Graph
 from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Fitted, Info, Method, Newcomer, Solved, Topology, method
+from coterie.methods.sends import Sending, Sends
 from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
 from coterie.peers.base import Peers, blend
@@ -31,6 +32,8 @@ __all__ = [
     "Newcomer",
     "Peers",
     "Samples",
+    "Sending",
+    "Sends",
     "Solved",
     "Split",
     "Task",

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.experiment.engine import Engine
+from coterie.experiment.engine import Engine, Training
 from coterie.experiment.job import Job
-from coterie.experiment.loop import Loop
 from coterie.names import METHODS
 from coterie.pages.disclosure import disclosure_page
+from coterie.peers.ledger import Ledger
+from coterie.peers.local import Simulation
 from coterie.sites.checking import check_federation
 from coterie.sites.data import load_everyone
 from coterie.sites.disclose import disclosure, markdown, title
@@ -102,23 +103,31 @@ def test_tables_are_checked_without_any_rows_and_with_a_sites_own(tmp_path, monk
     "change",
     [
         {"method": {"name": "fedavg"}, "federation": {"hub": "north"}},
+        {"method": {"name": "fedavg"}},
         pytest.param({}, marks=pytest.mark.soak),
         pytest.param({"method": {"name": "sgp"}}, marks=pytest.mark.soak),
+        pytest.param({"method": {"name": "scool-sbm"}, "graph": {"name": "complete"}}, marks=pytest.mark.soak),
     ],
-    ids=["hub", "gossip", "push"],
+    ids=["hub", "no-hub", "gossip", "push", "share"],
 )
 def test_the_bytes_are_those_of_the_ledger(change, device):
-    federation = federation_of(**change, model={"name": "linear"})
-    outline = Outline.of(federation)
-    job = Job.of(*load_everyone(federation))
-    result = Loop(job, Engine.of(job, device), None, lambda *_: None).run()
-    sent = result.ledger.totals()["sent"]
-    up = np.array([outline.total_bytes(i) for i in range(4)])
+    federation = federation_of(**change)
+    outline, job = Outline.of(federation), Job.of(*load_everyone(federation))
+    engine = Engine.of(job, device)
+    training = Training(
+        engine, job.method, job.graph, job.weights, 0, peers=Simulation(engine.plan, hub=federation.hub is not None)
+    )
+    ledger = Ledger(federation.names, job.graph.neighbours)
+    state, opening = training.init()
+    ledger.add(0, opening.traffic, job.graph.neighbours)
+    ledger.add(1, training.advance(state, 1, 2)[1].traffic, job.graph.neighbours)
+    sent, received = (ledger.totals()[way] for way in ("sent", "received"))
+    ours = np.array([outline.total_bytes(i) for i in range(4)])
     if federation.hub is None:
-        np.testing.assert_array_equal(up, sent)
-    else:  # what the ledger charges the hub for, a member sends; its own message to itself does not leave
-        assert up[1:].tolist() == sent[1:4].tolist()
-        assert up[0] == 3 * result.ledger.totals()["received"][1]
+        np.testing.assert_array_equal(ours, sent)
+    else:  # the hub's own message to itself does not leave, and what the hub sends down, north sends
+        assert ours[1:].tolist() == sent[1:4].tolist()
+        assert ours[0] == 3 * received[1]
 
 
 def test_the_page_says_who_gets_what_and_escapes_what_it_quotes():

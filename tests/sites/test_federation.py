@@ -72,6 +72,7 @@ MEMBERS = federation_tables()["members"]
         ({"members": [*MEMBERS[:1], {"name": "b", "address": "b.org"}]}, "members.2.address must be HOST:PORT"),
         ({"members": [*MEMBERS[:1], {"name": "b", "address": "b.org:0"}]}, "port must be a number from 1"),
         ({"members": [*MEMBERS[:1], {"name": "b", "address": "::1:80"}]}, "IPv6 address in brackets"),
+        ({"members": [*MEMBERS[:1], {"name": "b", "address": "0.0.0.0:80"}]}, "nobody can connect to it"),
         ({"members": [*MEMBERS[:1], {"name": "b", "reachable": True}]}, "b cannot be reached without one"),
         ({"members": [*MEMBERS[:1], {"name": "b", "adress": "x"}]}, "unknown key members.2.adress; did you mean"),
         ({"members": [*MEMBERS[:1], {"name": "b", "group": 1}]}, "members.1.group is missing"),

@@ -43,6 +43,14 @@ class Address(NamedTuple):
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether it stands for all addresses of a machine: a process can listen there, but nobody can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -59,8 +67,11 @@ class Member:
     def __post_init__(self) -> None:
         if wrong := wrong_name(self.name):
             raise CoterieError(f"name {wrong}")
-        if self.address is not None:
-            Address.parse(self.address)
+        if self.address is not None and Address.parse(self.address).anywhere:
+            raise CoterieError(
+                f"address {self.address} is where a process listens (site.listen), and nobody can connect to it; name "
+                "the host as the others know it"
+            )
         if self.reachable is None:
             object.__setattr__(self, "reachable", self.address is not None)
         if self.reachable and self.address is None:
