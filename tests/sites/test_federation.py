@@ -98,13 +98,14 @@ def test_what_is_wrong_in_the_file_is_one_sentence(change, sentence):
     assert "\n" not in str(refused.value)
 
 
-def test_a_member_connects_to_all_that_can_be_reached_and_to_seeds_first():
+def test_of_two_members_one_calls_the_other_and_seeds_are_called_first():
     members = [*MEMBERS[:3], {"name": "west"}]
     north, east, south = (member["address"] for member in MEMBERS[:3])
     read = federation_of(members=members, federation={"seeds": ["south"]})
     assert read.dials("west") == (south, north, east)
-    assert read.dials("east") == (south, north)
     assert read.dials("south") == (north, east)
+    assert read.dials("east") == (north,)
+    assert read.dials("north") == ()
 
 
 def test_addresses():

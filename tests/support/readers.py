@@ -35,9 +35,12 @@ from coterie.experiment.result import Result
 from coterie.graphs.directed import TimeVarying
 from coterie.graphs.topologies import Edges
 from coterie.pages import write_report
+from coterie.peers.faults import Faults
+from coterie.peers.line import Delivery
 from coterie.registry import names_from
 from coterie.sites.certificates import wrong_certificate
 from coterie.sites.contract import Contract
+from coterie.sites.deliveries import DeliveryLog, read_log
 from coterie.sites.federation import FederationFile
 from coterie.sites.keys import throwaway
 from coterie.sites.pem import TlsFiles
@@ -71,6 +74,16 @@ batch_size = 16
 rounds = 4
 seed = 3
 evaluate_every = 2
+"""
+FAULTS = b"""seed = 1
+[drop]
+rate = 0.2
+[[partition]]
+groups = [["a"], ["b", "c"]]
+rounds = [2, 3]
+[[poison]]
+members = ["a"]
+kind = "scale"
 """
 COMPARISON = EXPERIMENT.replace(b"[method]\n", b'[compare]\nmethods = ["local", "ditto"]\nseeds = 2\n[method]\n') + (
     b"[methods.ditto]\ntie = 0.5\n"
@@ -216,6 +229,16 @@ def _signed(data: bytes) -> bytes:
     return data[: place.start(1)] + hashlib.sha256(zeros).hexdigest().encode() + data[place.end(1) :]
 
 
+def _deliveries() -> bytes:
+    """Return the log of a site that ran a round and started again."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = DeliveryLog(folder, [1], hub=True)
+        heard = [Delivery(1, edges=np.array([[True, False]])), Delivery(1, up=np.ones(4, bool))]
+        log.round(1, [*heard, Delivery(1, down=np.array([True]))])
+        log.restored(1)
+        return (Path(folder) / "deliveries.blocks").read_bytes()
+
+
 def data_readers() -> list[Reader]:
     """Return the readers of experiments, tables, arrays and graphs."""
     table = table_frame()
@@ -223,6 +246,7 @@ def data_readers() -> list[Reader]:
     csv = table.to_csv(index=False).encode()
     load_table = lambda path: Table(path=str(path), target="cost", client="site").load()  # noqa: E731
     load_npz = lambda path: Npz(path=str(path)).load()  # noqa: E731
+    log = lambda path: read_log(path.parent, 4)  # noqa: E731
     edges = lambda path: Edges(path=str(path)).build(4)  # noqa: E731
     over_time = lambda path: TimeVarying(path=str(path)).build(4)  # noqa: E731
     schedule = np.stack([np.eye(4)[::-1], np.roll(np.eye(4), 1, 0)])
@@ -236,6 +260,12 @@ def data_readers() -> list[Reader]:
     return [
         Reader("experiment.toml", (EXPERIMENT,), _from_file("e.toml", experiment)),
         Reader("comparison.toml", (COMPARISON,), _from_file("c.toml", comparison)),
+        Reader("faults.toml", (FAULTS,), _from_file("faults.toml", Faults.read)),
+        Reader(
+            "deliveries.blocks",
+            (_deliveries(),),
+            _from_file("deliveries.blocks", lambda path: read_log(path.parent, 4)),
+        ),
         Reader("csv", (csv, csv.replace(b",", b";")), _from_file("t.csv", load_table)),
         *([Reader("parquet", (_bytes_of(table.to_parquet),), _from_file("t.parquet", load_table))] if PARQUET else []),
         Reader("npz", (_npz(arrays),), _from_file("a.npz", load_npz)),

@@ -133,12 +133,16 @@ class FederationFile:
         return self.members[self.number(name)]
 
     def dials(self, name: str) -> tuple[str, ...]:
-        """Return the addresses that a member connects to: the seeds first, then everybody else that can be reached.
+        """Return the addresses that a member connects to: the seeds first.
 
-        Members tell each other nothing about third ones, so that each connects to all that it may talk to.
+        Of two members exactly one calls the other: who cannot be reached calls, otherwise the later one in the list. If
+        both called, the engine would keep two links, and one that outlives a cut of the network would hide from one of
+        the two that the other has begun anew. Members tell each other nothing about third ones, so that each pair has a
+        link of its own.
         """
-        self.number(name)
-        others = [member for member in self.members if member.reachable and member.name != name]
+        own = self.number(name)
+        calls = range(own if self.members[own].reachable else len(self.members))
+        others = [self.members[i] for i in calls if i != own and self.members[i].reachable]
         first = sorted(others, key=lambda member: member.name not in self.settings.seeds)
         return tuple(member.address for member in first if member.address is not None)
 
