@@ -5,7 +5,8 @@
 #   make lint                         the first two of them
 #   make test-lowest                  a sample of the tests with the lowest versions that pyproject.toml allows
 #   make docs                         the documentation as pages that open without a network: site/index.html
-#   make soak                         every test with all of its cases; kill and resume real runs, 200 times; an hour of
+#   make soak                         every test with all of its cases; kill and resume real runs, 200 times; real peers
+#                                     killed, cut off, with faults and for an hour (soak_peers.py); an hour of
 #                                     damaged files for every reader
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
@@ -67,6 +68,7 @@ docs: $(VENV)/installed-dev
 soak: $(VENV)/installed-dev
 	COTERIE_FULL=1 $(PYTEST)
 	$(BIN)/python benchmarks/soak_kill.py
+	$(BIN)/python benchmarks/soak_peers.py
 	$(BIN)/python benchmarks/soak_fuzz.py
 
 same-numbers: $(VENV)/installed-dev

@@ -31,7 +31,8 @@ CASES = {
 )
 def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case):
     path = write_federation(tmp_path, NAMES, run=RUN, **CASES[case])
-    done = CliRunner().invoke(app, ["peers", str(path), "--local", "--out", str(tmp_path / "peers"), "--json"])
+    words = ["peers", str(path), "--local", "--out", str(tmp_path / "peers"), "--trust-code", "--json"]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     simulated = simulate(path, tmp_path / "simulation", device)
     folders = [tmp_path / "peers" / name for name in NAMES]

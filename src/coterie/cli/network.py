@@ -45,7 +45,11 @@ def join(
     wrong = check_federation(shared, own).wrong
     if wrong:
         raise CoterieError("; ".join(wrong))
-    for greeting in greet_members(shared, own):
+    greetings = greet_members(shared, own)
+    refused = [greeting.sentence for greeting in greetings if greeting.state == "refused"]
+    if refused and not any(greeting.state == "connected" for greeting in greetings):
+        raise CoterieError("; ".join(refused))
+    for greeting in greetings:
         console.print(greeting.sentence, markup=False, soft_wrap=True)
     from coterie.cli.members import MemberScreen
     from coterie.sites.running import read_faults, run_site
