@@ -44,6 +44,7 @@ rate = 1.0
 BEHIND = 3  # rounds within which a member must be back
 CUT = 10.0  # seconds
 DEADLINE = 10.0
+WINDOW = 3  # looks at a process
 START = 600.0  # seconds until 12 processes have compiled, on two busy cores
 
 
@@ -243,7 +244,13 @@ def long(args, device):
             rounds, exits = min(watch.round(name) for name in everybody), dict(watch.exits)
     warm = samples[len(samples) // 5] if samples else {}  # a fifth of the time to fill caches
     growth = {name: samples[-1][name]["memory"] / warm[name]["memory"] - 1 for name in warm}
-    leaks = [name for name in warm for what in ("files", "threads") if samples[-1][name][what] > warm[name][what]]
+    early, late = samples[len(samples) // 5 :][:WINDOW], samples[-WINDOW:]  # a file may be open at one moment
+    leaks = [
+        f"{what} of {name}"
+        for name in warm
+        for what in ("files", "threads")
+        if min(one[name][what] for one in late) > max(one[name][what] for one in early)
+    ]
     failed = [name for name, share in growth.items() if share > 0.05] + leaks + list(exits)
     figures = {"members": 8, "minutes": args.minutes, "rounds": rounds, "pace": args.pace, "failed": failed}
     if samples:
