@@ -210,11 +210,7 @@ def data_readers() -> list[Reader]:
         Reader("experiment.toml", (EXPERIMENT,), _from_file("e.toml", experiment)),
         Reader("comparison.toml", (COMPARISON,), _from_file("c.toml", comparison)),
         Reader("faults.toml", (FAULTS,), _from_file("faults.toml", Faults.read)),
-        Reader(
-            "deliveries.blocks",
-            (_deliveries(),),
-            _from_file("deliveries.blocks", lambda path: read_log(path.parent, 4)),
-        ),
+        Reader("deliveries.blocks", (_deliveries(),), _from_file("deliveries.blocks", log)),
         Reader("csv", (csv, csv.replace(b",", b";")), _from_file("t.csv", load_table)),
         *([Reader("parquet", (_bytes_of(table.to_parquet),), _from_file("t.parquet", load_table))] if PARQUET else []),
         Reader("npz", (_npz(arrays),), _from_file("a.npz", load_npz)),
