@@ -72,5 +72,4 @@ class MyMethod(LocalSGD, Method):
 if __name__ == "__main__":
     from coterie import check_method
 
-    check_method(MyMethod)
-    print("MyMethod keeps the contract")
+    print(check_method(MyMethod))

@@ -12,7 +12,7 @@ from coterie.pages import report as report
 from coterie.serving.exporting import export as export
 from coterie.serving.joining import join_trained as join_trained
 from coterie.serving.opening import open as open
-from coterie.testing.contract import check_method as check_method
+from coterie.testing.checking import check_method as check_method
 
 from . import methods as methods
 from . import models as models

@@ -96,6 +96,10 @@ def load(kind: str, name: str) -> Any:
     if ":" in name and not (is_spec and _has_function(cls, KINDS[kind])):
         what = f"{'@method' if kind == 'methods' else '@spec'} and {KINDS[kind].functions[0]}()"
         raise CoterieError(f"{name} is not a {kind.removesuffix('s')}, which is a class with {what}")
+    if ":" in name and kind == "methods" and not vars(cls).get("_is_method"):
+        raise CoterieError(
+            f"{name} is not a method yet: put @method above the class (from coterie.extend import method)"
+        )
     return cls
 
 

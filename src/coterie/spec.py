@@ -7,6 +7,7 @@ the command line can describe them without waiting for that import.
 
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -58,7 +59,24 @@ def spec(cls: type[T]) -> type[T]:
             check_more(self)
 
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
-    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    made.__init__ = _explaining(made, made.__init__)  # type: ignore[method-assign]
+    return made
+
+
+def _explaining(cls: type, initialise: Any) -> Any:
+    """Return a constructor that answers a setting it does not have with the nearest one that it has."""
+    known = [field.name for field in dataclasses.fields(cls) if field.init]
+
+    @functools.wraps(initialise)
+    def explained(self: Any, *positional: Any, **settings: Any) -> None:
+        for key in settings:
+            if key not in known:
+                guess = nearest(key, known) or (f"; known: {', '.join(known)}" if known else "; it has no settings")
+                raise CoterieError(f"{type(self).__name__} has no setting {key!r}{guess}")
+        initialise(self, *positional, **settings)
+
+    return explained
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:

@@ -153,7 +153,7 @@ def test_a_hub_is_counted_by_who_takes_part():
     ("arguments", "message"),
     [
         ({"federation": [1, 2]}, "federation must come from coterie.load or coterie.federation, not list"),
-        ({"method": FedAvg}, "method must be a name or a configured method"),
+        ({"method": FedAvg}, "method must be configured: write FedAvg"),
         ({"method": 3}, "method must be a name or a configured method"),
         ({"method": "fedavgg"}, "did you mean fedavg"),
         ({"model": ct.models.Mlp}, "model must be a name, a configured model"),

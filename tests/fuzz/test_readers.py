@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.fuzzing import FULL, Guard, damaged
-from support.readers import data_readers, folder_readers, message_readers, trained
+from support.readers import data_readers, folder_readers, message_readers, site_readers, trained
 
 NUMBER = st.integers(0, FULL - 1)
 EDITS = st.lists(st.tuples(NUMBER, NUMBER, NUMBER), min_size=1, max_size=6)
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
     return folder_readers(trained(tmp_path_factory.mktemp("trained")))
 
 
-@pytest.mark.parametrize("reader", [*data_readers(), *message_readers()], ids=str)
+@pytest.mark.parametrize("reader", [*data_readers(), *site_readers(), *message_readers()], ids=str)
 def test_files_and_messages(reader, guard):
     for seed in reader.seeds:
         assert guard.failure(reader, reader.wrap(seed)) is None

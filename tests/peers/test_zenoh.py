@@ -158,7 +158,6 @@ def test_a_member_that_does_not_answer_is_given_up_once_and_comes_back(authority
                 *(lambda c=c, number=number: (c.start_round(number), exchange(c, number, 0))[1] for c in (amber, birch))
             )
             assert heard == [{1}, {0}]
-        assert birch.counts.late == {}
 
 
 def test_who_leaves_is_not_waited_for(authority):

@@ -30,6 +30,14 @@ def test_the_file_is_a_run_and_its_members(tmp_path):
     assert read.hash == federation_of().hash
 
 
+def test_code_that_the_file_names_needs_trust(tmp_path):
+    (tmp_path / "mine.py").write_text("open('ran', 'w')")
+    rows = '[[members]]\nname = "a"\n[[members]]\nname = "b"\n'
+    (tmp_path / "federation.toml").write_text(f'{rows}[method]\nname = "{tmp_path / "mine.py"}:Mine"\n')
+    with pytest.raises(CoterieError, match=r"wants to run code: method\.name"):
+        FederationFile.read(tmp_path / "federation.toml")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -89,12 +97,13 @@ def test_what_is_wrong_in_the_file_is_one_sentence(change, sentence):
     assert "\n" not in str(refused.value)
 
 
-def test_a_member_that_nobody_reaches_connects_to_everybody_itself():
+def test_a_member_connects_to_all_that_can_be_reached_and_to_seeds_first():
     members = [*MEMBERS[:3], {"name": "west"}]
-    read = federation_of(members=members, federation={"seeds": ["north"]})
-    assert read.dials("west") == tuple(member["address"] for member in MEMBERS[:3])
-    assert read.dials("east") == (MEMBERS[0]["address"],)
-    assert read.dials("north") == (MEMBERS[1]["address"], MEMBERS[2]["address"])  # the seed itself has no other
+    north, east, south = (member["address"] for member in MEMBERS[:3])
+    read = federation_of(members=members, federation={"seeds": ["south"]})
+    assert read.dials("west") == (south, north, east)
+    assert read.dials("east") == (south, north)
+    assert read.dials("south") == (north, east)
 
 
 def test_addresses():

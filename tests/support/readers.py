@@ -1,5 +1,7 @@
 """Every reader of files or messages that may come from somebody else, with whole inputs to damage."""
 
+import base64
+import functools
 import hashlib
 import importlib.util
 import io
@@ -24,7 +26,7 @@ from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import ComparisonConfig
 from coterie.data.files import Npz
 from coterie.data.libsvm import Libsvm
-from coterie.data.tables.source import Table
+from coterie.data.tables.source import Table, from_frames
 from coterie.experiment import snapshot
 from coterie.experiment.config import Experiment
 from coterie.experiment.folder import RunFolder
@@ -36,7 +38,13 @@ from coterie.pages import write_report
 from coterie.peers.faults import Faults
 from coterie.peers.line import Delivery
 from coterie.registry import names_from
+from coterie.sites.certificates import wrong_certificate
+from coterie.sites.contract import Contract
 from coterie.sites.deliveries import DeliveryLog, read_log
+from coterie.sites.federation import FederationFile
+from coterie.sites.keys import throwaway
+from coterie.sites.pem import TlsFiles
+from coterie.sites.site import SiteFile
 from coterie.storage.toml import read_toml
 from support.fuzzing import Reader
 
@@ -80,6 +88,49 @@ kind = "scale"
 COMPARISON = EXPERIMENT.replace(b"[method]\n", b'[compare]\nmethods = ["local", "ditto"]\nseeds = 2\n[method]\n') + (
     b"[methods.ditto]\ntie = 0.5\n"
 )
+
+FEDERATION = b"""format = 1
+[federation]
+name = "compass"
+hub = "north"
+deadline = 30.5
+seeds = ["north"]
+[[members]]
+name = "north"
+address = "north.example.org:7447"
+group = 0
+[[members]]
+name = "south"
+address = "[::1]:7448"
+reachable = false
+group = 1
+[data]
+name = "digits"
+[method]
+name = "gossip-sgd"
+lr = 0.05
+[run]
+rounds = 4
+"""
+SITE = b"""format = 1
+[site]
+name = "north"
+listen = "0.0.0.0:7447"
+out = "runs/north"
+[tls]
+key = "north.key"
+certificate = "north.crt"
+ca = "ca.crt"
+[data]
+path = "visits.csv"
+sep = ";"
+header = 1
+[limits]
+methods = ["gossip-sgd"]
+receivers = ["south"]
+rounds = 10
+training_rows = 5
+"""
 
 
 def table_frame() -> pd.DataFrame:
@@ -227,6 +278,49 @@ def data_readers() -> list[Reader]:
     ]
 
 
+def site_readers() -> list[Reader]:
+    """Return the readers of a federation's files; keys and certificates where `cryptography` is installed."""
+    settings = Table(path="unread", target="cost", client="site")
+    contract = Contract.of(from_frames(table_frame(), settings))
+    readers = [
+        Reader("federation.toml", (FEDERATION,), _from_file("f.toml", FederationFile.read)),
+        Reader("site.toml", (SITE,), _from_file("s.toml", SiteFile.read)),
+        Reader("columns.json", (contract.to_json().encode(),), _from_file("columns.json", Contract.read)),
+    ]
+    if importlib.util.find_spec("cryptography") is None:
+        return readers
+    with tempfile.TemporaryDirectory() as folder:
+        files = throwaway(Path(folder), ["north"])["north"]
+        whole = {name: Path(getattr(files, name)).read_bytes() for name in ("key", "certificate", "ca")}
+
+    def check(changed: str) -> Callable[[bytes, Path], Any]:
+        def read(data: bytes, folder: Path) -> None:
+            for name, content in (whole | {changed: data}).items():
+                (folder / name).write_bytes(content)
+                (folder / name).chmod(0o600)
+            paths = {name: str(folder / name) for name in whole}
+            wrong_certificate(TlsFiles(**paths), "north", ["north"], "127.0.0.1")
+
+        return read
+
+    for name, content in whole.items():
+        label, der = _pem_parts(content)
+        readers.append(Reader(f"{name}, PEM", (content,), check(name)))
+        readers.append(Reader(f"{name}, DER", (der,), check(name), functools.partial(_as_pem, label)))
+    return readers
+
+
+def _pem_parts(content: bytes) -> tuple[str, bytes]:
+    """Return what a PEM file says it holds, and its bytes."""
+    first, *lines, _ = content.decode().strip().splitlines()
+    return first.strip("-").removeprefix("BEGIN "), base64.b64decode("".join(lines))
+
+
+def _as_pem(label: str, der: bytes) -> bytes:
+    """Return bytes as a PEM file that is whole, so that damage reaches what is inside."""
+    return f"-----BEGIN {label}-----\n".encode() + base64.encodebytes(der) + f"-----END {label}-----\n".encode()
+
+
 def message_readers() -> list[Reader]:
     """Return the readers of frames and of every codec."""
     numbers = np.random.default_rng(0).normal(size=COUNT).astype(np.float32)
@@ -341,4 +435,9 @@ def _read_folder(comparison: Path, run: Path, choice: int) -> None:
 
 def every_reader(comparison: Path | None) -> list[Reader]:
     """Return all readers; without a trained comparison, those that need none."""
-    return [*data_readers(), *message_readers(), *([] if comparison is None else folder_readers(comparison))]
+    return [
+        *data_readers(),
+        *site_readers(),
+        *message_readers(),
+        *([] if comparison is None else folder_readers(comparison)),
+    ]

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.options import TrustCode
 from coterie.cli.terminal import say
 from coterie.errors import CoterieError
 
@@ -14,6 +15,7 @@ __all__ = ["disclose"]
 def disclose(
     federation: Annotated[Path, typer.Argument(help="The federation, a TOML file.")],
     out: Annotated[Path, typer.Option(help="The page to write, .html or .md.")] = Path("disclose.html"),
+    trust_code: TrustCode = False,
 ) -> None:
     """Write what leaves each site, for exactly this federation: every message, its receivers, bytes, and known leaks.
 
@@ -25,7 +27,7 @@ def disclose(
 
     if out.suffix.lower() not in (".html", ".md"):
         raise CoterieError(f"--out {out} must end in .html or .md")
-    file = FederationFile.read(federation)
+    file = FederationFile.read(federation, trust_code)
     heading, sections = title(file), disclosure(file)
     if out.suffix.lower() == ".md":
         text = markdown(heading, sections)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.options import Json, Out
+from coterie.cli.options import Json, Out, TrustCode
 from coterie.cli.terminal import console_for, say
 from coterie.errors import CoterieError
 from coterie.storage.commands import command
@@ -29,6 +29,7 @@ def join(
     faults: FaultsToml = None,
     pace: Pace = 0.0,
     out: Out = None,
+    trust_code: TrustCode = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     as_json: Json = False,
 ) -> None:
@@ -37,7 +38,7 @@ def join(
     from coterie.sites.handshake import greet_members
     from coterie.sites.site import SiteFile
 
-    shared, own = FederationFile.read(federation), SiteFile.read(site)
+    shared, own = FederationFile.read(federation, trust_code), SiteFile.read(site)
     folder = out or own.folder(shared)
     console = console_for(as_json)
     _refuse_certificate(shared, own)
@@ -72,6 +73,7 @@ def peers(
     faults: FaultsToml = None,
     pace: Pace = 0.0,
     out: Out = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Start all members of a federation on this machine, with throw-away certificates: the way to try one."""
@@ -83,10 +85,11 @@ def peers(
     from coterie.sites.federation import FederationFile
     from coterie.sites.local import LocalFederation
 
-    shared = FederationFile.read(federation)
+    shared = FederationFile.read(federation, trust_code)
     folder = out or Path("runs") / f"{shared.settings.name}-peers"
     options = ["--pace", str(pace), *([] if faults is None else ["--faults", str(faults.absolute())])]
     console = console_for(as_json)
+    options += ["--trust-code"] if trust_code else []
     members = LocalFederation(federation, folder, sites, options)
     failed: dict[str, str] = {}
     with _stopping(federation, folder), members, FederationScreen(console, shared, as_json) as screen:

@@ -95,7 +95,7 @@ def check(
     import json
 
     if sources and _is_federation(sources):
-        _check_federation(Path(sources[0]), site, as_json)
+        _check_federation(Path(sources[0]), site, as_json, trust_code)
         return
     if site is not None:
         raise CoterieError("--site belongs to a federation: coterie check federation.toml --site site.toml")
@@ -129,14 +129,14 @@ def _is_federation(sources: list[str]) -> bool:
     return bool({"federation", "members"} & read_toml(sources[0]).keys())
 
 
-def _check_federation(path: Path, site: Path | None, as_json: bool) -> None:
+def _check_federation(path: Path, site: Path | None, as_json: bool, trust_code: bool) -> None:
     import json
 
     from coterie.sites.checking import check_federation
     from coterie.sites.federation import FederationFile
     from coterie.sites.site import SiteFile
 
-    federation = FederationFile.read(path)
+    federation = FederationFile.read(path, trust_code)
     found = check_federation(federation, None if site is None else SiteFile.read(site))
     if as_json:
         print(json.dumps({"digest": federation.hash, "lines": found.lines, "wrong": found.wrong}))

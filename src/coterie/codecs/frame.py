@@ -43,9 +43,11 @@ def frame_bytes(arrays: Sequence[Any]) -> int:
 
 def encode(header: Header, arrays: Sequence[np.ndarray], coded: bytes = b"", like: Any = None) -> bytes:
     """Return the frame; `coded` is the last array, of the shape and type of `like`, already encoded by a codec."""
-    payload = b"".join(np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")).tobytes() for a in arrays) + coded
+    parts = [np.ascontiguousarray(a, np.dtype(a.dtype).newbyteorder("<")) for a in arrays]
     layout = arrays if like is None else [*arrays, like]
-    return _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(layout), len(payload)) + payload
+    size = sum(part.nbytes for part in parts) + len(coded)
+    top = _LAYOUT.pack(_MAGIC, _FORMAT, *header, layout_digest(layout), size)
+    return b"".join([top, *(part.data if part.size else b"" for part in parts), coded])  # the only copy
 
 
 def read_header(frame: bytes) -> Header | None:
@@ -58,6 +60,8 @@ def read_header(frame: bytes) -> Header | None:
 
 def decode(frame: bytes, like: Sequence[Any], coded: bool = False) -> tuple[Header, list[np.ndarray]] | None:
     """Return header and arrays, or None for anything but a whole frame of the expected layout.
+
+    The arrays are views of the frame, and read-only.
 
     With `coded` the last array was encoded by a codec, and its bytes are returned undecoded.
     """
@@ -74,7 +78,7 @@ def decode(frame: bytes, like: Sequence[Any], coded: bool = False) -> tuple[Head
         dtype = np.dtype(a.dtype)
         count = int(np.prod(a.shape))
         values = np.frombuffer(frame, dtype.newbyteorder("<"), count, offset)
-        arrays.append(values.astype(dtype).reshape(a.shape))
+        arrays.append(values.astype(dtype, copy=False).reshape(a.shape))
         offset += count * dtype.itemsize
     if coded:
         arrays.append(np.frombuffer(frame, np.uint8, offset=offset))

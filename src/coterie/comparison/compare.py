@@ -30,6 +30,7 @@ from coterie.storage.toml import difference
 if TYPE_CHECKING:
     from coterie.experiment.device import Device
     from coterie.experiment.engine import Engine
+    from coterie.experiment.evaluations import OnEvaluation
     from coterie.experiment.job import Job
     from coterie.experiment.loop import Progress
 
@@ -51,6 +52,7 @@ def compare(
     splits: int | None = None,
     tune: bool | Literal["score"] = True,
     trust_code: bool = False,
+    on_evaluation: "OnEvaluation | None" = None,
     **options: Any,
 ) -> Comparison:
     """Train the same clients with several methods.
@@ -73,6 +75,7 @@ def compare(
             budget for all; settings that are given are not tuned, or only to one of a list. True: by validation loss,
             with short trainings; "score": by validation score, with trainings as long as the run.
         trust_code: whether code may run that the folder names (FILE.py:CLASS): it can do whatever you can do.
+        on_evaluation: called with a plain dict after every evaluation of every run: method, seed, round, means.
         **options: only with a federation, what `coterie.run` takes: `model`, `graph`, `rounds`, `seed`, ...
 
     Example:
@@ -80,6 +83,7 @@ def compare(
         >>> print(comparison.verdict())  # doctest: +SKIP
     """
     from coterie.experiment.device import Device, choose_device
+    from coterie.experiment.evaluations import telling
     from coterie.experiment.screen import shown
 
     if not isinstance(device, Device):  # before JAX is used: it counts the cores
@@ -102,7 +106,8 @@ def compare(
                     raise CoterieError(f"{folder.path} was begun by another process just now; call this once more")
             plan.write(folder)
             keep_machine(folder.path, device.machine)
-        with shown(progress, len(plan.runs) * len(plan.variants)) as runner.progress:
+        with shown(progress, len(plan.runs) * len(plan.variants)) as notify:
+            runner.progress = telling(on_evaluation, notify)
             runner.run()
     results = runner.results
     path = None if folder is None else folder.path

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from coterie import registry
 from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
@@ -98,6 +99,7 @@ class Experiment:
         personal: tuple[str, ...] = (),
         members: int = 1,
         input_affine: bool = False,
+        init: Any = None,
         augment: Any = None,
         faults: Faults | Mapping[str, Any] | str | Path | None = None,
         **settings: Any,
@@ -107,6 +109,7 @@ class Experiment:
             what = type(federation).__name__
             raise CoterieError(f"federation must come from coterie.load or coterie.federation, not {what}")
         common = {"personal": personal, "members": members, "input_affine": input_affine}
+        common |= {} if init is None else {"init": str(init)}
         return cls(
             data=Part("in-memory", None, about={"digest": fingerprint(federation)}),
             partition=None,
@@ -115,7 +118,7 @@ class Experiment:
             graph=graph_part(graph),
             codec=codec_part(codec),
             augment=augment or _augment({}),
-            run=build(RunSettings, settings, "run"),
+            run=build(RunSettings, _for_run(settings, method), "run"),
             faults=Faults.given(faults),
         )
 
@@ -158,6 +161,20 @@ def default_tables(data: str | None) -> dict[str, dict[str, Any]]:
 
 def _fields() -> list[str]:
     return [field.name for field in dataclasses.fields(Experiment)]
+
+
+def _for_run(settings: Mapping[str, Any], method: Any) -> Mapping[str, Any]:
+    """Return the settings of a run; say where a setting of the method belongs."""
+    spec = SECTIONS["method"]
+    chosen = registry.load(spec.name, method) if isinstance(method, str) else type(method)
+    own = {field.name for field in dataclasses.fields(chosen)} if dataclasses.is_dataclass(chosen) else set()
+    for key in settings:
+        if key in own and key not in RunSettings.__dataclass_fields__:
+            raise CoterieError(
+                f"{key} is a setting of the method, not of the run: write method={chosen.__name__}({key}=...) with "
+                f"coterie.methods.{chosen.__name__}"
+            )
+    return settings
 
 
 def _augment(table: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
 from coterie.experiment.programs import fitting, repairing
+from coterie.experiment.returned import checked_round, poisoned, refuse_silence, refuse_spread
 from coterie.graphs.graph import Graph, slot_of
 from coterie.learning.buckets import is_buckets
 from coterie.learning.evaluate import evaluate
@@ -82,6 +83,8 @@ class Engine:
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
+        # Methods that sent something before the first round; known where a program was traced, so shared with it.
+        self.talked_at_start: set[type] = set() if like is None else like.talked_at_start
 
     @classmethod
     def of(cls, job: Job, device: Device, like: "Engine | None" = None) -> "Engine":
@@ -206,7 +209,10 @@ class Training:
 
     def _init(self, method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
         peers = self.peers.make(tables, lost)
-        return method.init(self.task, peers, clients, key), peers.traffic()
+        state = method.init(self.task, peers, clients, key)
+        if peers.talked:
+            self.engine.talked_at_start.add(type(method))
+        return state, peers.traffic()
 
     def outline(self) -> Any:
         """Return a state of the right structure, shapes and types, of zeros: nothing is computed or sent for it."""
@@ -274,13 +280,14 @@ class Training:
         now, round_key = method.at_round(number), jax.random.fold_in(key, number)
         if codec is None:
             peers = self.peers.make(tables, arrivals)
-            after, info = now.round(self.task, state, peers, clients, round_key)
+            after, info = checked_round(now, self.task, state, peers, clients, round_key)
+            refuse_silence(method, peers.talked or type(method) in self.engine.talked_at_start)
             if (faults := injected(arrivals)) is not None:
                 after = self.without(faults.frozen[tables.ids], state, after)
             return after, (info, peers.traffic())
         coder = Coder(codec.at_round(number), round_key, state.memory)
         peers = self.peers.make(tables, arrivals, coder)
-        inner, info = now.round(self.task, state.method, peers, clients, round_key)
+        inner, info = checked_round(now, self.task, state.method, peers, clients, round_key)
         return Coded(inner, peers.memory), (info, peers.traffic())
 
     def _faults_of(self, first: int, rounds: int) -> FaultTables | None:
@@ -315,6 +322,14 @@ class Training:
             return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
 
         return on_host(self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1)))
+
+    def refuse_secret_mixing(self, state: Any, rounds: int) -> None:
+        """Refuse a method of the user's own that sends nothing and still mixes clients; the state stays as it is."""
+        ours = type(self.method).__module__.startswith("coterie.")
+        if ours or self.method.topology != "none" or self.engine.size < 2:
+            return
+        after, _ = self.advance(self.engine.place(poisoned(state, self.engine.size)), 1, rounds)
+        refuse_spread(self.method, self.method.models(self.inner(after)).params)
 
     def inner(self, state: Any) -> Any:
         """Return the method's own part of a state."""

@@ -26,6 +26,7 @@ from coterie.graphs.topologies import MethodDefault
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
+from coterie.models.start import starting_from
 from coterie.peers.injection import Injection
 from coterie.peers.robust import MEDIANS
 from coterie.spec import to_dict
@@ -159,13 +160,24 @@ def make_task(experiment: Experiment, federation: Federation) -> Task:
             check_fit(common.members * alone, 1, experiment.run.precision)  # the task makes one, for its shapes
         return Task.of(
             federation,
-            _with_affine_input(federation, model) if common.input_affine else model,
+            _prepared(federation, model, common),
             personal=common.personal,
             members=common.members,
             augment=augment if augment.crop or augment.flip else None,
             dtype=np.dtype(experiment.run.precision),
             metric=experiment.run.metric,
         )
+
+
+def _prepared(federation: Federation, given: Any, common: Any) -> Any:
+    """Return a model that starts from the weights of a file and has an affine layer before it, where asked for."""
+    model = given
+    if common.init is not None:
+        shape, outputs = federation.sample_shape, federation.classes
+        is_instance = isinstance(given, tuple | eqx.Module)
+        build = (lambda key: given.build(shape, outputs, key)) if hasattr(given, "build") else given
+        model = starting_from((lambda key: given) if is_instance else build, common.init)
+    return _with_affine_input(federation, model) if common.input_affine else model
 
 
 def _with_affine_input(federation: Federation, model: Any) -> Callable[[jax.Array], Any]:

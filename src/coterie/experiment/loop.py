@@ -162,6 +162,8 @@ class Loop:
         count = min(every - self.round % every, self.job.settings.rounds - self.round)
         count, graph = self.training.rounds_to_stage(self.round + 1, count), self.training.graph
         to_evaluation, count = count, min(count, self.training.peers.rounds_per_call or count)
+        if self.round == 0 and self.place.members is None:
+            self.training.refuse_secret_mixing(self.state, count)
         self.state, block = self.training.advance(self.state, self.round + 1, count)
         for number, loss in enumerate(block.loss, self.round + 1):
             self._refuse_nan(number, {"train_loss": loss})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from coterie import registry
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 from coterie.graphs.graph import Graph
 from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
 
@@ -50,6 +50,9 @@ class ModelSettings:
     personal: tuple[str, ...] = param((), "parts that stay with the client, by the names `coterie show MODEL` prints")
     members: int = param(1, "models of each client, whose predictions are averaged", at_least=1, at_most=1000)
     input_affine: bool = param(False, "an affine layer called input before the model, the identity at first")
+    init: str | None = param(
+        None, "safetensors file with the weights to start from: ours, or a PyTorch state dict; none: random ones"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,10 +115,23 @@ def _has_settings(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type | eqx.Module)
 
 
+TORCH = "torch.nn.modules.module.Module"  # named, not imported
+
+
+def _bases(model: Any) -> tuple[type, ...]:
+    return model.__mro__ if isinstance(model, type) else ()
+
+
 def model_part(model: Any, common: ModelSettings) -> Part:
     """Describe a model: a name, a configured model, a module or a function of a key."""
     import equinox as eqx
 
+    if any(f"{base.__module__}.{base.__name__}" == TORCH for base in (*type(model).__mro__, *_bases(model))):
+        raise CoterieError(
+            "model is a PyTorch module, and coterie trains Equinox modules (JAX): write the same layers with "
+            "equinox.nn, whose names and layouts are PyTorch's, and start from its weights with init = a safetensors "
+            "file of its state dict (docs/extend/model.md)"
+        )
     is_class = isinstance(model, type) and hasattr(model, "build")
     if is_class or not (isinstance(model, str | tuple | eqx.Module) or callable(model) or hasattr(model, "build")):
         raise CoterieError(f"model must be a name, a configured model, a module or a function of a key, not {model!r}")
@@ -124,11 +140,15 @@ def model_part(model: Any, common: ModelSettings) -> Part:
 
 def method_part(method: Any) -> Part:
     """Describe a method: a name or a configured one."""
-    from coterie.methods.base import Method
+    from coterie.methods.base import Method, require_method
 
+    if isinstance(method, type) and issubclass(method, Method):
+        raise CoterieError(f"method must be configured: write {method.__name__}(), with its settings in the brackets")
     if not isinstance(method, str | Method):
-        raise CoterieError(f"method must be a name or a configured method such as Ditto(lr=0.1), not {method!r}")
-    return Part.from_object("method", method)
+        raise CoterieError(f"method must be a name or a configured method such as Ditto(lr=0.1), not {shown(method)}")
+    part = Part.from_object("method", method)
+    require_method(type(part.spec))
+    return part
 
 
 def graph_part(graph: Any) -> Part:

@@ -56,7 +56,7 @@ def task_of(
 
 def experiment_of(config: Mapping[str, Any], path: Any, model: Any = None, trust_code: bool = False) -> Experiment:
     """Return the experiment of a run as far as models need it: with its model, on no data."""
-    table = dict(config["model"])
+    table = {key: value for key, value in config["model"].items() if key != "init"}  # the weights are in the folder
     experiment = Experiment.from_dict({name: config[name] for name in NEEDED if name in config})
     common = {field.name: table[field.name] for field in dataclasses.fields(ModelSettings) if field.name in table}
     settings = build(ModelSettings, common, "model")

@@ -1,6 +1,7 @@
 """From a federation or a folder to a result. Every run of every method goes through `execute` and one `Loop`."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.device import Device, choose_device
 from coterie.experiment.engine import Engine
+from coterie.experiment.evaluations import OnEvaluation, telling
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
@@ -30,6 +32,7 @@ def run(
     out: str | Path | None = None,
     device: str | Device = "auto",
     progress: Progress | bool | None = None,
+    on_evaluation: OnEvaluation | None = None,
     **options: Any,
 ) -> Result:
     """Train a personal model for every client of a federation.
@@ -43,11 +46,14 @@ def run(
             if JAX finds one; a run that has begun continues on the kind and number of devices it began with.
         progress: True shows a bar, False nothing, None (the default) a bar in a terminal and in a notebook; or a
             function, called as `progress(stage, round, rounds, metrics)` after every evaluation.
+        on_evaluation: for loggers: called after every evaluation with a plain dict, {"method": "ditto", "seed": 0,
+            "round": 5, "rounds": 50, "test_score": 0.91, ..., "clients": {"test_score": [...], ...}}.
         **options: any of the following.
             graph: for methods with neighbours: a name ("auto"), a spec, a `Graph` or a NetworkX graph.
             codec: how messages are encoded: a name ("none"), a table such as {"name": "qsgd", "bits": 2}, or a codec.
             personal: names of the parts of the model that stay with the client.
             members: models of each client, whose predictions are averaged (1).
+            init: a safetensors file with the weights to start from: ours, or a PyTorch state dict of the same names.
             input_affine: put an affine layer called `input` before the model, the identity at first (False).
             augment: random crop and flip of training images (an `Augment`).
             faults: what goes wrong on the network: a file such as "faults.toml", or its tables.
@@ -61,7 +67,17 @@ def run(
     place = _device(device, out)  # before JAX is used: it counts the cores
     job = Job.of(Experiment.from_objects(federation, model, method, **options), federation)
     with _shown(job, progress) as notify:
+        if on_evaluation is not None:
+            name, seed = job.config["method"]["name"].rpartition(":")[2], job.settings.seed
+            notify = partial(_called, telling(on_evaluation, None), notify, name, seed)
         return execute(job, out=out, device=place, progress=notify)
+
+
+def _called(tell: Any, notify: Progress | None, name: str, seed: int, *event: Any) -> None:
+    """Call both the screen of a run and the listener to its evaluations."""
+    if notify is not None:
+        notify(*event)
+    tell(name, seed, *event)
 
 
 def resume(

@@ -33,7 +33,7 @@ from coterie.peers.base import Peers
 from coterie.spec import nearest
 from coterie.traced import traced
 
-__all__ = ["Fitted", "Info", "Method", "Newcomer", "Role", "Solved", "Topology", "Tunes", "method"]
+__all__ = ["Fitted", "Info", "Method", "Newcomer", "Role", "Solved", "Topology", "Tunes", "method", "require_method"]
 
 Topology = Literal["none", "hub", "graph"]
 Role = Literal["guess", "alone", "pooled", "cooperates"]
@@ -197,11 +197,20 @@ def method(cls: type[T]) -> type[T]:
         if choices and getattr(cls, name) not in (*choices, None):
             raise CoterieError(f"{cls.__name__}.{name} must be one of {', '.join(choices)}, not {getattr(cls, name)!r}")
     made = traced(cls)
+    made._is_method = True  # type: ignore[attr-defined]
     fields = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
     for name in made.tunes:
         if name not in fields:
             raise CoterieError(f"{cls.__name__}.tunes names {name!r}, which is not a setting{nearest(name, fields)}")
     return made
+
+
+def require_method(cls: type) -> None:
+    """Refuse a class that was not turned into a method: the decorator of its parent does not count."""
+    if not vars(cls).get("_is_method"):
+        raise CoterieError(
+            f"{cls.__name__} is not a method yet: put @method above the class (from coterie.extend import method)"
+        )
 
 
 def _refuse_misspelt(cls: type, known: set[str]) -> None:

@@ -21,6 +21,7 @@ from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Newcomer, Topology, Tunes, method
+from coterie.methods.sends import Sending, Sends
 from coterie.methods.shared.features import layer_at, sum_over, tapped
 from coterie.methods.shared.hub import HubSGD
 from coterie.methods.shared.personal import last_layer
@@ -54,6 +55,13 @@ class FedProto(HubSGD):
     """Own models, and shared mean features of each class."""
 
     topology: ClassVar[Topology] = "hub"
+    sends: ClassVar[Sends] = {
+        "mean": Sending(
+            "for each class the sum of its rows' features, and the number of these rows; not the model",
+            "How many rows of each class a site has, and what its rows of a class have in common; of a class with one "
+            "row, the features of that row.",
+        )
+    }
     newcomer: ClassVar[Newcomer] = "mixture"
     tunes: ClassVar[Tunes] = {"tie": (0.1, 1.0, 10.0)}
     tie: float = param(1.0, "strength of the tie of features to prototypes (lambda)", at_least=0)

@@ -50,6 +50,10 @@ class IFCA(LocalSGD, Method):
     tunes: ClassVar[Tunes] = {}
     clusters: int = param(2, "number of shared models (k)", at_least=1, at_most=1000)
 
+    def hub_state(self) -> tuple[str, ...]:
+        """See `Method.hub_state`."""
+        return ("hub",)
+
     def plain(self) -> Self:
         """See `Method.plain`."""
         return changed(super().plain(), clusters=1)

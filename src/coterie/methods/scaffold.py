@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Federation, Split
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, method
+from coterie.methods.sends import CHANGE, MODEL_AND_COUNT, Sending, Sends
 from coterie.methods.shared.hub import HubSGD
 from coterie.methods.shared.neighbours import mean_loss
 from coterie.methods.shared.tied import combine, pad_personal
@@ -43,6 +44,9 @@ class Scaffold(HubSGD):
     """FedAvg with control variates against client drift."""
 
     topology: ClassVar[Topology] = "hub"
+    sends: ClassVar[Sends] = {
+        "mean": Sending(f"{MODEL_AND_COUNT.what}, and the change of its mean gradient", CHANGE.leaks)
+    }
     hub_lr: float = param(1.0, "step of the hub towards the mean of the clients' models (eta_g)", above=0)
     renew: Literal["path", "gradient"] = param(
         "path", "a client's control variate: the mean gradient along its path (option II), or at the hub's model (I)"

@@ -20,7 +20,10 @@ LARGEST_NUMBER = 1e18
 
 def usable(x: Any, axes: tuple[int, ...] | None = None) -> Any:
     """Say whether all numbers of an array (or those along some axes) may be sent: finite, and not too large."""
-    return (abs(x) <= LARGEST_NUMBER).all(axes)  # false for what is not a number, too
+    if x.size == 0:
+        return (x == x).all(axes)
+    # What is not a number is its own minimum and maximum, and no larger or smaller than anything.
+    return (x.max(axes) <= LARGEST_NUMBER) & (x.min(axes) >= -LARGEST_NUMBER)
 
 
 def message_bytes(x: Tree, leading: int = 1) -> int:

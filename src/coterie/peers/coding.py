@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.numerics.tree import flat
-from coterie.peers.mirrors import WHOLE
+from coterie.peers.mirrors import is_whole
 
 __all__ = [
     "CallSite",
@@ -156,7 +156,7 @@ def wrap_vector(codec: Any, vector: np.ndarray, number: int) -> bytes:
     """Return the bytes of one vector, the first of which is `number` (see `mirrors.py`): encoded, or as it is where
     that is not longer or the vector goes whole."""
     first = bytes([number])
-    if number != WHOLE:
+    if not is_whole(number):
         coded = codec.encode(vector)
         if len(coded) < vector_bytes(len(vector), vector.dtype):
             return first + coded
@@ -168,7 +168,7 @@ def open_vector(codec: Any, data: bytes, like: Any) -> np.ndarray:
     from coterie.errors import CoterieError
 
     (count,), dtype = like.shape, np.dtype(like.dtype)
-    if data[:1] > bytes([WHOLE]) and len(data) < 1 + vector_bytes(count, dtype):
+    if data and not is_whole(data[0]) and len(data) < 1 + vector_bytes(count, dtype):
         return codec.decode(data[1:], count, dtype)
     if len(data) != 1 + vector_bytes(count, dtype):
         raise CoterieError(f"a vector of {count} numbers cannot have {len(data)} bytes")

@@ -5,6 +5,7 @@ receiver that is not that far) is sent again until it is answered, or forgotten 
 """
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -67,14 +68,15 @@ class Courier:
         sending = self._sendings.get(place)
         return None if sending is None else sending.answer
 
-    def open_places(self) -> list[Place]:
-        """Return which parcels are on their way."""
-        return [place for place, sending in list(self._sendings.items()) if sending.answer is None]
+    def open_places(self, before: float = math.inf) -> list[Place]:
+        """Return which parcels (of rounds before one) are on their way."""
+        sendings = list(self._sendings.items())
+        return [place for place, sending in sendings if sending.answer is None and place[0] < before]
 
-    def forget(self) -> None:
-        """Give up all parcels: their round is over."""
+    def forget(self, before: float = math.inf) -> None:
+        """Give up all parcels of rounds before one."""
         with self._wake:
-            self._sendings = {}
+            self._sendings = {place: sending for place, sending in self._sendings.items() if place[0] >= before}
 
     def tell(self, topic: str, note: bytes, hear: Callable[[bytes], None] = lambda said: None) -> None:
         """Tell the member something small, once; `hear` gets the answer, if one comes."""
@@ -100,11 +102,11 @@ class Courier:
                 if self._closed:
                     return
                 if not due:
-                    following = min((s.next_try for s in self._sendings.values()), default=float("inf"))
+                    following = min((s.next_try for s in self._sendings.values()), default=math.inf)
                     self._wake.wait(min(following - now, 3600.0))
                     continue
                 for sending in due:
-                    sending.next_try = float("inf")
+                    sending.next_try = math.inf
             for sending in due:
                 self._try(sending)
 

@@ -10,13 +10,12 @@ from jax.experimental import io_callback
 from coterie.codecs.frame import frame_bytes
 from coterie.peers.coding import wrap_vector
 from coterie.peers.line import Address, Delivery, Line, Message
-from coterie.peers.mirrors import WHOLE
+from coterie.peers.mirrors import CHANGE, is_whole
 from coterie.peers.records import Pair
 
 __all__ = ["Vectors", "Ways", "exchange_values"]
 
 Tree = Any
-CHANGE = 1  # the first byte of a vector that is no mirror
 
 
 class Ways(NamedTuple):
@@ -68,6 +67,7 @@ def exchange_values(
     line.largest = max(line.largest, frame_bytes(each) + 1)  # a codec's vector has one byte before it
     codec, site = (None, None) if vectors is None else (vectors.codec, vectors.site)
     flags = [] if vectors is None else [jax.ShapeDtypeStruct(shape, bool)]
+    room: list[np.ndarray] = []  # for the answer, which JAX copies at once: new memory costs more than filling it
 
     def messages(active: np.ndarray, values: list[np.ndarray], whole: Any, held: Any) -> Iterable[Message]:
         for kind, pair, place in send(active):
@@ -77,8 +77,8 @@ def exchange_values(
                 continue
             vector, number = arrays.pop(), CHANGE
             if site is not None:
-                number = line.mirrors.number(site, pair, bool(whole[place[0]]))
-                vector = held[place[0]] if number == WHOLE else vector
+                number = line.mirrors.number(site, pair, bool(whole[place[0]]), line.round)
+                vector = held[place[0]] if is_whole(number) else vector
             yield kind, pair, arrays, wrap_vector(codec, vector, number), each[-1]
 
     def callback(active: Any, values: Any, extra: Any) -> list[np.ndarray]:
@@ -86,7 +86,9 @@ def exchange_values(
         outgoing, incoming = ways()
         pairs = [pair for _, pair in incoming]
         received = line.exchange_frames(messages(np.asarray(active), arrays, whole, held), outgoing, pairs)
-        out = [np.zeros(a.shape, a.dtype) for a in (*answer, *flags)]
+        if not room:
+            room.extend(np.empty(a.shape, a.dtype) for a in (*answer, *flags))
+        out = room
         arrived = np.zeros(shape, bool)
         for place, pair in incoming:
             opened = line.open(received.get(pair), pair, each, codec, site)
@@ -94,6 +96,8 @@ def exchange_values(
                 arrived[place] = True
                 for target, value in zip(out, opened, strict=True):
                     target[place] = value
+        for target in out:
+            target[~arrived] = 0
         if note is not None:
             line.deliveries.append(Delivery(line.round, **{note: arrived}))
         return [*out, arrived]

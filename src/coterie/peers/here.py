@@ -52,6 +52,7 @@ class Here(abc.ABC):
         self._frames: Any = () if faults is None else 0  # exchanges as a carrier counts them, which faults are drawn by
         self._watched = faults is not None or robust is not None
         self._traffic = nothing_sent(tables, self._watched)
+        self.talked = False  # whether any verb was traced that sends something
         self._coder, self._faults, self._robust = coder, faults, robust
         self._has_hub = hub
 
@@ -198,6 +199,7 @@ class Here(abc.ABC):
 
         Of messages of different sizes, `together` says how many bytes all of them have.
         """
+        self.talked = True
         sent = messages.astype(jnp.uint32)
         count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
         low = words[..., 0] + (sent * jnp.asarray(size, jnp.uint32) if together is None else together)

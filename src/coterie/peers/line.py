@@ -10,7 +10,7 @@ from coterie.errors import CoterieError
 from coterie.peers.arithmetic import usable
 from coterie.peers.coding import open_vector
 from coterie.peers.counts import Counts
-from coterie.peers.mirrors import WHOLE, Mirrors
+from coterie.peers.mirrors import CHANGE, Mirrors, is_whole
 from coterie.peers.records import Pair, Tables
 
 __all__ = [
@@ -134,8 +134,10 @@ class Line:
             return self._refuse(pair, "a frame of another exchange")
         if codec is not None:
             data = arrays.pop().tobytes()
+            if site is None and data[:1] != bytes([CHANGE]):
+                return self._refuse(pair, "a damaged vector")
             try:
-                arrays += [open_vector(codec, data, like[-1]), data[0] == WHOLE]
+                arrays += [open_vector(codec, data, like[-1]), is_whole(data[0])]
             except CoterieError:  # damaged on the way: as if it had not arrived
                 return self._refuse(pair, "a damaged vector")
         floats = [v for v in arrays if isinstance(v, np.ndarray) and np.issubdtype(v.dtype, np.floating)]

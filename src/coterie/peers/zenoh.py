@@ -7,6 +7,7 @@ may send what.
 """
 
 import contextlib
+import math
 import struct
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,11 +26,13 @@ from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
 from coterie.peers.parcel import pack_parcel
 from coterie.peers.patience import COMPUTES, WAITS, Patience
 from coterie.peers.records import Pair
+from coterie.storage.memory import keeping
 
 __all__ = ["ZenohCarrier"]
 
 PING, WHOLE = "ping", "whole"  # topics beside parcels
 QUEUE = 16  # messages of one member that wait for a thread; the oldest give way (and are sent again)
+KEPT = 32  # messages whose memory is kept for the next ones
 LEAVE = 10.0  # seconds that the end of a run waits for the last answers
 _PAIR = struct.Struct("<II")
 
@@ -64,7 +67,7 @@ class ZenohCarrier:
         self.counts = Counts()
         living = {name: frozenset(here[name]) | ({HUB} if name == hub else frozenset()) for name in members}
         self._home = {client: name for name in members for client in living[name]}
-        self._network, self._run = network, run
+        self._network, self._run, self._largest = network, run, largest
         self._inbox = Inbox(run, living, me, largest, self.counts)
         self._changed = self._inbox.changed
         most = max(self._inbox.most_entries(name) for name in members)
@@ -84,6 +87,7 @@ class ZenohCarrier:
 
     def open(self) -> None:
         """Listen, call the others, and say that this member is here."""
+        keeping(KEPT * self._largest)
         try:
             self._session = self._zenoh.open(self._settings)
         except self._zenoh.ZError as error:
@@ -129,7 +133,7 @@ class ZenohCarrier:
             return
         try:
             self._patience.left = min(self._patience.left, LEAVE)
-            self._drain()
+            self._drain(math.inf)
         finally:
             session, self._session = self._session, None
             self.stop()
@@ -197,11 +201,14 @@ class ZenohCarrier:
     # -- rounds and exchanges --------------------------------------------------------------------------------------
 
     def start_round(self, number: int) -> None:
-        """Begin a round: everybody who is there counts again."""
-        if self._session is not None:
-            self._drain()
+        """Begin a round: everybody who is there counts again.
+
+        What was sent in the last round may still be on its way, but nothing of the rounds before: so nobody runs far
+        ahead of those who hear it.
+        """
+        self._drain(number - 1)
         for courier in self._couriers.values():
-            courier.forget()
+            courier.forget(number - 1)
         self._rounds += number != self._round or self._rounds == 0
         self._round = number
         self._patience.start_round(self._network.start_deadline if self._rounds <= 2 else self._network.deadline)
@@ -275,11 +282,11 @@ class ZenohCarrier:
                 self._couriers[name].send(place, note, body, name in self._patience.absent)
         return essential
 
-    def _drain(self) -> None:
-        """Wait until everything that was sent in this round is answered, so that nobody runs far ahead of another."""
+    def _drain(self, before: float) -> None:
+        """Wait until everything that was sent in the rounds before one is answered."""
         couriers = self._couriers
-        busy = [name for name, courier in couriers.items() if courier.open_places()]
-        self._patience.wait(busy, lambda name: not couriers[name].open_places())
+        busy = [name for name, courier in couriers.items() if courier.open_places(before)]
+        self._patience.wait(busy, lambda name: not couriers[name].open_places(before))
 
     def _receive(self, name: str, query: Any) -> None:
         """Answer a message of a member, in the thread for its messages."""

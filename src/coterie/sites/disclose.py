@@ -144,7 +144,7 @@ def _members(federation: FederationFile, outline: Outline) -> Block:
     lines = [f"The first {MANY} of {len(federation.names)} members."] if len(federation.names) > MANY else []
     lines.append(
         "Beside these, members tell each other their name, the digest of this configuration, versions of the software, "
-        "the number of the run and of the round, and receipts."
+        "the kind of processor, the number of the run and of the round, who is absent, and receipts."
     )
     return Block(lines=lines, heads=heads, rows=rows)
 
@@ -156,7 +156,7 @@ def _stays(outline: Outline) -> list[str]:
     if personal:
         stays.append(f"the personal part of its model: {', '.join(personal[:20])}{', ...' * (len(personal) > 20)}")
     else:
-        stays.append("no part of the model is personal; model.personal names parts that never leave a site")
+        stays.append("no part of the model by name: model.personal can name parts that never leave a site")
     return stays
 
 

@@ -33,6 +33,7 @@ from coterie.errors import CoterieError, shown
 from coterie.experiment.config import Experiment
 from coterie.experiment.parts import Part
 from coterie.methods.base import Solved
+from coterie.registry import names_from
 from coterie.sites.contract import Contract
 from coterie.sites.members import Address, Member
 from coterie.spec import build, nearest, param, spec, to_dict
@@ -55,7 +56,7 @@ class FederationSettings:
     start_deadline: float = param(
         600.0, "seconds that a member waits for the others to start", above=0, at_most=604_800
     )
-    seeds: tuple[str, ...] = param((), "members to connect to first; default: all that can be reached")
+    seeds: tuple[str, ...] = param((), "members to connect to first, before the others that can be reached")
     tls: bool = param(True, "mutual TLS; false only where every address is on this machine (loopback)")
     columns: str | None = param(None, "the column contract, a file beside this one, where each site has its own table")
     samples_may_leave: bool = param(False, "allow a method that sends samples (pooled)")
@@ -80,10 +81,15 @@ class FederationFile:
     contract: Contract | None = None
 
     @classmethod
-    def read(cls, path: str | Path) -> "FederationFile":
-        """Read and check the file, and the column contract that it names."""
+    def read(cls, path: str | Path, trust_code: bool = False) -> "FederationFile":
+        """Read and check the file, and the column contract that it names.
+
+        The file comes from somebody else, as a rule: code that it names (FILE.py:CLASS) is refused unless trusted.
+        """
         path = Path(path)
-        return cls.from_dict(read_toml(path), path)
+        tables = read_toml(path)
+        with names_from(path, trust_code):
+            return cls.from_dict(tables, path)
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any], path: str | Path) -> "FederationFile":
@@ -127,14 +133,14 @@ class FederationFile:
         return self.members[self.number(name)]
 
     def dials(self, name: str) -> tuple[str, ...]:
-        """Return the addresses that a member connects to: the seeds, or all that can be reached.
+        """Return the addresses that a member connects to: the seeds first, then everybody else that can be reached.
 
-        A member that nobody can connect to connects to everybody itself, whatever the seeds are.
+        Members tell each other nothing about third ones, so that each connects to all that it may talk to.
         """
-        seeds = self.settings.seeds if self.member(name).reachable else ()
+        self.number(name)
         others = [member for member in self.members if member.reachable and member.name != name]
-        chosen = [member for member in others if member.name in seeds] or others
-        return tuple(member.address for member in chosen if member.address is not None)
+        first = sorted(others, key=lambda member: member.name not in self.settings.seeds)
+        return tuple(member.address for member in first if member.address is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the resolved, complete configuration as plain values."""

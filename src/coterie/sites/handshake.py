@@ -43,7 +43,7 @@ THEIRS = {
 # words in the alerts with which they refuse ours
 OURS = {
     "UNKNOWN_CA": "it does not trust the authority of our certificate",
-    "EXPIRED": "our certificate has expired by its clock",
+    "EXPIRED": "our certificate has expired, or is not valid yet, by its clock",
     "REVOKED": "our certificate was revoked",
     "REQUIRED": "it got no certificate of ours",
     "UNSUPPORTED_CERTIFICATE": "our certificate is not meant for a client (extended key usage)",

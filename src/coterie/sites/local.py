@@ -53,7 +53,7 @@ class LocalFederation:
 
     def __init__(self, path: Path, out: Path, sites: Path | None = None, options: Sequence[str] = ()):
         self.path, self.out, self._sites, self._options = Path(path), Path(out).absolute(), sites, tuple(options)
-        federation = FederationFile.read(path)
+        federation = FederationFile.read(path, trust_code="--trust-code" in options)
         self.names = federation.names
         if federation.contract is not None and sites is None:
             self._sites = self.path.parent

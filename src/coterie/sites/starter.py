@@ -104,7 +104,7 @@ name = {name}
 hub = "none"                # no server: everyone hears everyone where a method averages; or the name of a member
 deadline = 60.0             # seconds that a round waits for messages; who is late is absent for that round
 start_deadline = 600.0      # seconds that a member waits for the others to start
-# seeds = [{seed}]          # members to connect to first; default: all that can be reached
+# seeds = [{seed}]          # members to connect to first, before the others
 """
 
 RUN = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coterie.errors import CoterieError
 
-__all__ = ["available", "giving_back", "in_words", "refuse_beyond"]
+__all__ = ["available", "giving_back", "in_words", "keeping", "refuse_beyond"]
 
 GROUP = Path("/sys/fs/cgroup")  # a container's limits, where there are any
 LIMITS = {  # of the two versions of control groups: the limit, what is used, and what of it can be given back
@@ -61,6 +61,19 @@ def giving_back() -> Iterator[None]:
 def _trim() -> None:
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def keeping(size: int) -> None:
+    """Let this process keep up to so many bytes that were freed, for messages that come and go in every round.
+
+    The C library of Linux gives large blocks back at once, and fetching new ones from the system costs more than all
+    that is done with them. Elsewhere, nothing is done.
+    """
+    trim, direct = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(trim, min(size, 1 << 30))
+        library.mallopt(direct, 32 << 20)  # the most it takes
 
 
 def refuse_beyond(size: int, what: str, fix: str) -> None:
