@@ -56,9 +56,7 @@ def unpack(vector: jax.Array, params: Any, widths: tuple[int, int]) -> Encoder:
     shapes = jax.eval_shape(lambda: start_encoder(params, widths, jax.random.key(0)))
     leaves, structure = jax.tree.flatten(shapes)
     parts = jnp.split(vector, np.cumsum([leaf.size for leaf in leaves])[:-1])
-    return jax.tree.unflatten(
-        structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-    )
+    return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
 
 
 def embed(encoder: Encoder, moved: Any) -> jax.Array:

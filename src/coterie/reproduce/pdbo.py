@@ -120,8 +120,8 @@ OWN: dict[str, tuple[Difference, ...]] = {
     "cifar100": (Difference("Pachinko with concentrations 0.1 and 10 (not stated)"),),
     "shakespeare": (
         Difference(
-            "20 roles at random of those with five windows or more (the paper: of 728 roles), so that a mean differs by "
-            "chance, with a standard error of 0.4 points"
+            "20 roles at random of those with five windows or more (the paper: of 728 roles), so that a mean differs "
+            "by chance, with a standard error of 0.4 points"
         ),
         Difference("a minibatch of 128 is all of a role's windows, of which the largest role has 76 to train on"),
     ),
