@@ -17,15 +17,22 @@ from coterie.data.clients import Federation, stack
 RESULTS = Path(__file__).parent / "results"
 
 
-def federation(clients: int, samples: int, shape: tuple[int, ...], classes: int, seed: int = 0) -> Federation:
-    """Return random inputs and labels, for timing only."""
+def federation(
+    clients: int,
+    samples: int,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int = 0,
+    held_out: tuple[int, int] = (1, 2),
+) -> Federation:
+    """Return random inputs and labels, for timing only; `held_out` samples are for validation and test."""
     random = np.random.default_rng(seed)
 
     def one(count: int) -> tuple[np.ndarray, np.ndarray]:
-        x = random.normal(size=(count, *shape)).astype(np.float32)
+        x = random.standard_normal((count, *shape), np.float32)
         return x, random.integers(0, classes, count).astype(np.int32)
 
-    return _of(one, clients, samples, "classification", classes)
+    return _of(one, clients, (samples, *held_out), "classification", classes)
 
 
 def texts(clients: int, samples: int, shape: tuple[int, ...], characters: int, seed: int = 0) -> Federation:
@@ -36,11 +43,11 @@ def texts(clients: int, samples: int, shape: tuple[int, ...], characters: int, s
         drawn = random.integers(0, characters, (count, shape[0] + 1)).astype(np.int32)
         return drawn[:, :-1], drawn[:, 1:]
 
-    return _of(one, clients, samples, "next-character", characters)
+    return _of(one, clients, (samples, 1, 2), "next-character", characters)
 
 
-def _of(one: Callable[[int], tuple], clients: int, samples: int, kind: Any, classes: int) -> Federation:
-    train, validation, test = (stack([one(count) for _ in range(clients)]) for count in (samples, 1, 2))
+def _of(one: Callable[[int], tuple], clients: int, counts: tuple[int, ...], kind: Any, classes: int) -> Federation:
+    train, validation, test = (stack([one(count) for _ in range(clients)]) for count in counts)
     return Federation(tuple(f"client-{i}" for i in range(clients)), train, validation, test, kind, classes)
 
 

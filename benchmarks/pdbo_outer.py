@@ -10,7 +10,9 @@ seed, at the end and where validation accuracy is best: difference, ± the stand
 """
 
 import argparse
+import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from common import publish
 
 from coterie import registry
 from coterie.data import load
+from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine, Training
 from coterie.graphs.directed import RandomDirected
@@ -79,6 +82,25 @@ def paired(runs: dict[str, list[dict[str, dict[str, float]]]]) -> dict[str, Any]
     return table
 
 
+def of_one_shape(federations: Sequence[Federation]) -> list[Federation]:
+    """Pad the clients of all partitions to the same number of rows, so that one program serves them all."""
+    parts = ("train", "validation", "test")
+    rows = {part: max(getattr(each, part).x.shape[1] for each in federations) for part in parts}
+
+    def padded(array: np.ndarray, count: int) -> np.ndarray:
+        return np.pad(array, [(0, count - n if axis == 1 else 0) for axis, n in enumerate(array.shape)])
+
+    def one(federation: Federation) -> Federation:
+        splits = {part: getattr(federation, part) for part in parts}
+        wider: dict[str, Any] = {
+            part: split._replace(x=padded(split.x, rows[part]), y=padded(split.y, rows[part]))
+            for part, split in splits.items()
+        }
+        return dataclasses.replace(federation, redraw=None, **wider)
+
+    return [one(federation) for federation in federations]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", choices=list(pdbo.DATASETS), default="digits")
@@ -92,9 +114,12 @@ def main() -> None:
     part = {key: value for key, value in size.partition.items() if key != "name"}
     labels = [label for label in ROWS if label.replace(", ", "-") in args.rows.split(",")]
     runs: dict[str, list[dict[str, dict[str, float]]]] = {label: [] for label in labels}
-    for seed in range(args.seeds):
-        data = load(args.dataset, size.partition["name"], clients=size.clients, seed=seed, **part)
-        engine = Engine(Task.of(data, model, members=pdbo.MEMBERS), data, device)
+    data = [load(args.dataset, size.partition["name"], clients=size.clients, seed=s, **part) for s in range(args.seeds)]
+    assert len({(str(each.mean), str(each.std)) for each in data}) == 1, "one task serves all partitions"
+    data, engine = of_one_shape(data), None
+    task = Task.of(data[0], model, members=pdbo.MEMBERS)
+    for seed, federation in enumerate(data):
+        engine = Engine(task, federation, device, like=engine)
         for label in labels:
             runs[label].append(scores(engine, method_of(label, args.dataset), args.rounds, seed))
             print(f"{time.time() - began:6.0f} s seed {seed} {label:20s} {runs[label][-1]}", flush=True)

@@ -23,6 +23,8 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
+from coterie.storage.blocks import read_blocks
+
 ROOT = Path(__file__).parent.parent
 SAME = ("metrics.jsonl", "graph", "ledger", "graph.blocks", "ledger.blocks", "models")  # folders: earlier versions
 EXPERIMENT = """
@@ -112,6 +114,9 @@ def arrays(name: str, data: bytes) -> Iterator[tuple[str, np.ndarray]]:
     if name.endswith(".jsonl"):
         for line in map(json.loads, data.decode().splitlines()):
             yield from ((f"{key} of round {line['round']}", np.array(value)) for key, value in line.items())
+    elif name.endswith(".blocks"):
+        for number, content in read_blocks(data, name):
+            yield from ((f"{key} of round {number}", value) for key, value in arrays(".npz", content))
     elif name.endswith(".npz"):
         with np.load(io.BytesIO(data)) as file:
             yield from file.items()
@@ -124,14 +129,16 @@ def main() -> None:
     parser.add_argument("base", help="a commit")
     parser.add_argument("head", nargs="?", help="another; without it, this working tree")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--methods", help="only these, with commas between")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         cache = place / "programs"  # shared: programs that both versions have are compiled once
         sources = [source_of(args.base, place / "base"), source_of(args.head, place / "head")]
         known = [methods_of(source, cache) for source in sources]
-        methods = [name for name in known[0] if name in known[1]]
-        left_out = sorted({*known[0], *known[1]} - set(methods))
+        asked = known[0] if args.methods is None else args.methods.split(",")
+        methods = [name for name in known[0] if name in known[1] and name in asked]
+        left_out = sorted(({*known[0], *known[1]} - set(methods)) if args.methods is None else ())
         for label, (settings, only, without) in VARIANTS.items():
             file = place / f"{label}.toml"
             file.write_text(EXPERIMENT.format(**settings))

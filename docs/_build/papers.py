@@ -25,7 +25,8 @@ One line for every row of a paper's table. *Paper* is what the paper prints, let
 with the paper's settings, *tuned* our run with settings chosen on validation samples, for the same rounds, local steps and
 messages. What still differs from the paper is listed below each table, from the list in the code that the command prints,
 too. `make reproduce-small` (two CPU cores, 20 minutes) and `make reproduce-gpu` (one H200, 25 minutes) run the tables
-whose data can be had here; tables that need other data are at the end of each paper, with their command.
+whose data can be had here; tables that need other data are at the end of each paper, with their command. A row without
+a figure of ours says so: it takes too long for these two commands.
 """
 
 Record = dict[str, Any]
@@ -51,7 +52,7 @@ def page(expected: dict[str, list[Record]], results: dict[str, Record]) -> str:
     """Return the page as text."""
     parts, left = [HEAD], dict(results)
     for name, tables in expected.items():
-        own = [left.pop(table["title"], table) for table in tables]
+        own = [with_all_rows(left.pop(table["title"], table), table) for table in tables]
         own += [left.pop(title) for title in list(left) if left[title]["command"].split()[2] == name]
         parts.append(f"\n## {heading(own)}\n")
         parts += [section(record) for record in own if "file" in record]
@@ -59,6 +60,13 @@ def page(expected: dict[str, list[Record]], results: dict[str, Record]) -> str:
     for record in left.values():  # of a paper that lists no tables
         parts += [f"\n## {heading([record])}\n", section(record)]
     return "".join(parts)
+
+
+def with_all_rows(record: Record, table: Record) -> Record:
+    """Return a record with the paper's other rows below its own, where not all of them were run."""
+    run = {row["row"] for row in record["rows"]}
+    missing = [row for row in table["rows"] if row["row"] not in run]
+    return record | {"rows": record["rows"] + missing} if len(missing) < len(table["rows"]) else record
 
 
 def heading(records: Iterable[Record]) -> str:
@@ -75,7 +83,8 @@ def section(record: Record) -> str:
     text += line(["row", *shown.values(), "seeds"]) + line(["---"] * (len(shown) + 2))
     for row in record["rows"]:
         name = f"`{row['row']}`" + (f" ({row['name']})" if row["name"] else "")
-        text += line([name, *(row[key] for key in shown), seeds])
+        cells = row if row["figures"] or row["printed"] or row["tuned"] else row | {"printed": "not run"}
+        text += line([name, *(cells[key] for key in shown), "" if cells["printed"] == "not run" else seeds])
     text += "".join(f"\n- {sentence}." for sentence in record["differences"])
     where = record.get("hardware") or record["device"]
     return text + f"\n\n[{record['file']}](../../benchmarks/results/{record['file']}), {where}\n"

@@ -114,6 +114,23 @@ def test_skeleton_keeps_the_contract(chosen):
     case.close()
 
 
+def test_pfllib_files(tmp_path):
+    """Its preset is a valid comparison, and its data files become a federation with the same division."""
+    planned = ComparisonConfig.from_dict(read_toml(ROOT / "examples" / "pfllib_dirichlet.toml"))
+    assert planned.tune is False
+    assert planned.experiment.method.spec.lr == 0.005
+    random = np.random.default_rng(0)
+    for part, count in (("train", 6), ("test", 2)):
+        (tmp_path / part).mkdir()
+        for client in (0, 1, 10):
+            stored = {"x": random.normal(size=(count + client, 1, 4, 4)), "y": np.arange(count + client) % 3}
+            np.savez_compressed(tmp_path / part / f"{client}.npz", data=np.array(stored, dtype=object))
+    made = imported(f"{ROOT / 'examples' / 'pfllib_data.py'}:federation", "federation")(tmp_path)
+    assert made.names == ("0", "1", "10")
+    assert made.train.count.tolist() == [6, 7, 16]
+    assert made.test.count.tolist() == [2, 3, 12]
+
+
 @pytest.mark.soak
 def test_first_experiment(tmp_path):
     printed = run_python([str(ROOT / "examples" / "first_experiment.py"), "3"], tmp_path)

@@ -85,6 +85,21 @@ def test_csv_has_plain_numbers(comparison):
     assert float(rows[0]["mean"]) == pytest.approx(np.mean(means(comparison, rows[0]["method"])))
 
 
+def test_as_pfllib_counts_by_samples_in_the_best_test_round():
+    clients = make_clients(count=3)
+    clients["sizes"]["test"] = [1, 2, 7]
+    comparison = make_comparison(clients, methods=("local", "fedavg"), seeds=2)
+    for result in comparison.results["fedavg"]:
+        for row, score in zip(
+            result.rows, ([0.1, 0.2, 0.3], [0.9, 0.8, 0.7], [1, 0, 0.5], [0.5, 0.5, 0.5]), strict=True
+        ):
+            row["test_score"] = score
+    frame = comparison.as_pfllib()
+    assert frame.loc["fedavg", "optimistic"] == pytest.approx((0.9 + 2 * 0.8 + 7 * 0.7) / 10)
+    assert frame.loc["fedavg", "ours"] == pytest.approx(0.5)
+    assert frame.loc["fedavg", "optimistic_std"] == pytest.approx(0)
+
+
 def test_every_number_is_in_the_long_table(comparison):
     frame = long_frame(comparison)
     assert list(frame.columns) == ["method", "seed", "split", "client", "round", "metric", "value"]

@@ -128,3 +128,16 @@ def test_the_page_has_what_was_run_and_what_was_not(done):
     assert text.count("| `guess` (Majority) | 97.0 / 95.5 |") == 2  # run, and only printed by the paper
     assert "needs CIFAR-10: `coterie reproduce paper --big`" in text
     assert "(../../benchmarks/results/2026-01-01-reproduce-x.json)" in text
+
+
+def test_rows_of_the_paper_that_were_not_run_stand_below_those_that_were():
+    page = runpy.run_path(str(PAGE))["page"]
+    laid_out = small()._replace(paper={"guess": "97.0 / 95.5", "local": "90.1 / 80.2"})
+    planned = expected(laid_out, "coterie reproduce paper")
+    row = next(row for row in planned["rows"] if row["row"] == "guess")
+    done = planned | {"rows": [row | {"printed": "12.3 / 4.5"}], "seeds": 1, "file": "x.json"}
+    lines = page({"paper": [planned]}, {done["title"]: done}).splitlines()
+    assert "| `guess` (Majority) | 97.0 / 95.5 | 12.3 / 4.5 | 1 |" in lines
+    assert "| `local` | 90.1 / 80.2 | not run |  |" in lines
+    other = done | {"rows": [row | {"row": "guess, round 2", "printed": "12.3 / 4.5"}]}  # rows that are named otherwise
+    assert "not run" not in page({"paper": [planned]}, {other["title"]: other})

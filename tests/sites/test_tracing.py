@@ -23,7 +23,7 @@ SMALL = {  # fewer passes of the loops that send, and a stage that ends
     "l2gd": {"iterations": 2, "p": 0.9},
     "async-l2gd": {"iterations": 2},
     "async-al2sgd+": {"iterations": 2},
-    "pdbo-mtl": {"pushes": 2, "depth": 2, "gossip": 2},
+    "pdbo-mtl": {"pushes": 2, "estimator": "neumann", "depth": 2, "gossip": 2},
     "dada": {"graph_steps": 2},
     **{name: {"sparsify_after": 1} for name in ("scool-sbm", "scool-mmsbm", "scool-attention")},
 }

@@ -33,7 +33,10 @@ VARIANTS = [
     ("fedprox", {"mu": 0.5}),
     ("pfedme", {}),
     ("async-al2sgd+", {"p_between": 0.3, "p_within": 0.4, "refresh": 0.5, "iterations": 2}),
-    ("pdbo-mtl", {"predictors": 2, "pushes": 2, "depth": 2, "gossip": 2, "upper": "held-out"}),  # hyper-gradients
+    (
+        "pdbo-mtl",
+        {"predictors": 2, "pushes": 2, "estimator": "neumann", "depth": 2, "gossip": 2, "upper": "held-out"},
+    ),
     ("d2", {"momentum": 0.5}),
     ("gnsd", {"steps": 2}),
     ("fedper", {"personal": ("bias",)}),

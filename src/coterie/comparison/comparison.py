@@ -231,6 +231,12 @@ class Comparison:
 
         return long_frame(self)
 
+    def as_pfllib(self) -> Any:
+        """Return the scores as PFLlib counts them, which is optimistic: see `publishing.pfllib_frame`."""
+        from coterie.comparison.publishing import pfllib_frame
+
+        return pfllib_frame(self)
+
     def to_frame(self) -> Any:
         """Return the leaderboard as a DataFrame: one row per method, with a column for every score."""
         import pandas as pd

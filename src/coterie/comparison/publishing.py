@@ -18,7 +18,7 @@ from coterie.learning.score import Score
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
-__all__ = ["FORMATS", "Line", "csv_table", "latex", "lines", "long_frame", "markdown", "over_runs"]
+__all__ = ["FORMATS", "Line", "csv_table", "latex", "lines", "long_frame", "markdown", "over_runs", "pfllib_frame"]
 
 BETTER, WORSE = "better", "worse"
 LATEX_LETTERS = {
@@ -241,3 +241,27 @@ def long_frame(comparison: "Comparison") -> Any:
             for part, scores in parts:
                 frames += [rows(result.best_round, f"{part}.{name}", found) for name, found in scores.items()]
     return pd.concat(frames, ignore_index=True)
+
+
+def pfllib_frame(comparison: "Comparison") -> Any:
+    """Return the scores as PFLlib counts them, beside ours: to lay them next to tables that were made with it.
+
+    A client weighs as much as it has test samples, and the round with the best test score counts. Test samples that
+    choose the round make it look better than it is, so the column is called `optimistic`; `ours` is the score of the
+    kept models, every client once. Both are in the metric that runs were trained with, means over runs.
+    """
+    import pandas as pd
+
+    weight = np.asarray(comparison.clients["sizes"]["test"], float)
+    table = []
+    for method, results in comparison.results.items():
+        sign = results[0].score.sign
+        best = []
+        for result in results:
+            scores = [np.asarray(row["test_score"], float) @ weight / weight.sum() for row in result.rows]
+            best.append(max(scores, key=lambda score: sign * score))
+        ours = [float(np.mean(result.final["test_score"])) for result in results]
+        spread = float(np.std(best, ddof=1)) if len(best) > 1 else None
+        row = {"method": method, "optimistic": float(np.mean(best)), "optimistic_std": spread}
+        table.append(row | {"ours": float(np.mean(ours)), "metric": results[0].metric})
+    return pd.DataFrame(table).set_index("method")

@@ -128,9 +128,10 @@ def model_part(model: Any, common: ModelSettings) -> Part:
 
     if any(f"{base.__module__}.{base.__name__}" == TORCH for base in (*type(model).__mro__, *_bases(model))):
         raise CoterieError(
-            "model is a PyTorch module, and coterie trains Equinox modules (JAX): write the same layers with "
-            "equinox.nn, whose names and layouts are PyTorch's, and start from its weights with init = a safetensors "
-            "file of its state dict (docs/extend/model.md)"
+            "model is a PyTorch module, and coterie trains Equinox modules (JAX): give "
+            "coterie.models.from_torch(model) for a Sequential; else write its layers with equinox.nn, whose names and "
+            "layouts are PyTorch's, and start from its weights with init = a safetensors file of its state dict "
+            "(docs/extend/model.md)"
         )
     is_class = isinstance(model, type) and hasattr(model, "build")
     if is_class or not (isinstance(model, str | tuple | eqx.Module) or callable(model) or hasattr(model, "build")):

@@ -4,10 +4,10 @@ Terashita and Hara 2023, section 5 and A.2: all clients agree on K base predicto
 and each client weights them by softmax(lambda_i), to lower the sum of all outer costs F_s(x, lambda_s). A round is one
 outer step: `pushes` steps of stochastic gradient push solve for x under the current weights, then every client
 estimates how the sum depends on its lambda_i through x (`bilevel/hypergradients.py`) and steps. Estimators:
+- "local", the default: as if x did not depend on the weights (the paper's PDBO-MTL (local)); no message;
 - "neumann": the follow-up's push-sum Neumann series (arXiv 2210.02129), with averages of `gossip` pushes;
 - "hgp": the paper's hyper-gradient push, from the link frequencies that each client has observed; noisy;
-- "tracking": exact in the limit, on any network; for inner losses that are convex enough;
-- "local": as if x did not depend on the weights (the paper's PDBO-MTL (local)); no message.
+- "tracking": exact in the limit, on any network; for inner losses that are convex enough.
 
 With the training losses as outer costs the series extrapolates: to first order it is the local estimate after `depth`
 more gradient steps of size `damping` on the sum of all losses. So choose damping by learning rate and curvature: a
@@ -19,7 +19,8 @@ losses does not depend on x, so that the local estimate is already the whole gra
 share of every client's training samples out of the inner problem and judges the weights on them. When that pays is in
 docs/methods/bilevel.md.
 
-What we changed: the authors' program restarts the inner problem for every outer step (the paper does not say), "warm"
+What we changed: the part through x is left out unless asked for, because it never paid in what we measured; the
+authors' program restarts the inner problem for every outer step (the paper does not say), "warm"
 continues it; the inner Jacobian's step `damping` is a setting of its own (the authors' code takes the learning rate
 after its last decay, which cuts the series short); the outer cost may be that of held-out or of validation samples (the
 paper: training samples). The model of a round is the pair (x, lambda) with x solved under lambda; the step on lambda
@@ -97,7 +98,7 @@ class PDBOMTL(LocalSGD, Method):
     )
     inner: Literal["restart", "warm"] = param("restart", "restart the inner problem in every round, or continue it")
     estimator: Literal["neumann", "hgp", "tracking", "local"] = param(
-        "neumann", "estimator of the hyper-gradient, described in docs/methods/bilevel.md"
+        "local", "estimator of the hyper-gradient; when the others pay is in docs/methods/bilevel.md"
     )
     depth: int = param(5, "iterations of the estimator (M), each with one Hessian-vector product", at_least=0)
     damping: float = param(0.03, "step size of the estimator's iteration; for hgp the learning rate", above=0)

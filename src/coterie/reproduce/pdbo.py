@@ -47,7 +47,7 @@ class Size(NamedTuple):
     steps: int  # of the inner problem
     outer: int  # steps
     depth: int  # M, iterations of hyper-gradient push
-    batch: int = 128
+    batch: int = 128  # 0: all samples of a client
 
 
 CLUSTERS = {"name": "input-clusters", "fraction": 0.1, "clusters": 3, "alpha": 0.4, "validation": 0.2, "test": 0.2}
@@ -61,7 +61,7 @@ DATASETS = {
     "emnist": Size(100, {"split": "byclass"}, CLUSTERS | POOLED, "cnn", 0.5, 600, 5, 200),
     "cifar10": Size(20, {}, {"name": "dirichlet", "alpha": 0.4} | THIRDS, "mobilenet", 0.1, 1200, 10, 20),
     "cifar100": Size(20, {}, {"name": "pachinko"} | THIRDS, "mobilenet", 0.2, 1200, 10, 20),
-    "shakespeare": Size(20, {"length": 200}, ROLES, "lstm", 10.0, 1200, 10, 20),
+    "shakespeare": Size(20, {"length": 200}, ROLES, "lstm", 10.0, 1200, 10, 20, batch=0),
 }
 
 # By validation accuracy on the digits, five seeds, where the differences are within noise (docs/methods/bilevel.md).
@@ -118,7 +118,13 @@ OWN: dict[str, tuple[Difference, ...]] = {
     "emnist": (Difference("the arrangement by class, 62 classes (not stated)"),),
     "cifar10": (Difference("30 / 10 / 60 % of all 60,000 images (whether official test images count is not stated)"),),
     "cifar100": (Difference("Pachinko with concentrations 0.1 and 10 (not stated)"),),
-    "shakespeare": (Difference("20 roles at random of those with five windows or more (the paper: of 728 roles)"),),
+    "shakespeare": (
+        Difference(
+            "20 roles at random of those with five windows or more (the paper: of 728 roles), so that a mean differs "
+            "by chance, with a standard error of 0.4 points"
+        ),
+        Difference("a minibatch of 128 is all of a role's windows, of which the largest role has 76 to train on"),
+    ),
 }
 DEVIATION = Difference("inputs of a cluster are divided by at least 0.1 (the square root of a variance from U[0, 1])")
 

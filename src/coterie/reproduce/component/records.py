@@ -61,7 +61,7 @@ def figure6_record(panels: Sequence[Mapping[str, Any]], command: str, device: st
         FIGURE6,
         SOURCE,
         rows,
-        statistics="distinct values / bytes of the encoded gradient / relative error, means over 10 clients",
+        statistics="distinct values / bytes of the encoded gradient / relative error, means over 10 of the clients",
         command=command,
         differences=differences_of(DIFFERENCES, FIGURE6_PAPER, ("printed",)),
         seeds=1,
