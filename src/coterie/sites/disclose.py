@@ -15,7 +15,7 @@ from coterie.sites.tracing import Sent
 
 __all__ = ["Block", "Section", "disclosure", "markdown", "title"]
 
-MANY = 30  # members from which only some are listed
+MANY = 30  # members, or arrays of a message, from which only some are listed
 
 FROM_HUB = {
     "mean": "the weighted mean of what it got",
@@ -91,7 +91,7 @@ def _rows_leave(outline: Outline) -> bool:
 
 
 def _messages(outline: Outline) -> Block:
-    heads = ["when", "message", "to", "numbers in it", "bytes of each", "per round"]
+    heads = ["when", "message", "to", "numbers in it", "bytes of each", "times per round"]
     return Block(heads=heads, rows=[_message(outline, sent) for sent in outline.messages])
 
 
@@ -102,11 +102,18 @@ def _message(outline: Outline, sent: Sent) -> list[str]:
         "round": f"in every round from {sent.first} on" if staged else "in every round",
         "stage": f"once, before round {sent.first}",
     }[sent.phase]
-    shapes = [f"{list(shape) or 'one number'} {dtype}" for shape, dtype in sent.arrays]
-    numbers = f"{sent.numbers:,}: {', '.join(shapes[:12])}{', ...' * (len(shapes) > 12)}" if sent.arrays else "none"
     size = f"{'at most ' * sent.coded}{sent.size:,}"
     often = "" if sent.phase != "round" else f"{'up to ' * sent.sometimes}{sent.times:,}"
-    return [when, _what(outline, sent), _receivers(outline, sent), numbers, size, often]
+    return [when, _what(outline, sent), _receivers(outline, sent), _numbers(sent), size, often]
+
+
+def _numbers(sent: Sent) -> str:
+    """Say how many numbers a message has, of which type and in which shapes."""
+    if not sent.arrays:
+        return "none"
+    shapes = [" x ".join(map(str, shape)) or "1" for shape, _ in sent.arrays]
+    types = ", ".join(dict.fromkeys(dtype for _, dtype in sent.arrays))
+    return f"{sent.numbers:,} ({types}): {', '.join(shapes[:MANY])}{', ...' * (len(shapes) > MANY)}"
 
 
 def _sending(outline: Outline, sent: Sent) -> Sending:

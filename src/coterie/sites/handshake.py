@@ -119,6 +119,8 @@ def _greeting(member: Member, address: Address, shake: Callable[[], None]) -> Gr
         return said("refused", f"refused: {wrong}")
     except ssl.SSLCertVerificationError as error:
         return said("refused", f"refused: {THEIRS.get(error.verify_code, error.verify_message)}")
+    except ssl.SSLEOFError:
+        return said("refused", f"refused: {address} closed the connection; is it a port without TLS?")
     except ssl.SSLError as error:
         return said("refused", f"refused: {_alert(error, address)}")
     except socket.gaierror:
@@ -167,6 +169,8 @@ def _shake(member: Member, address: Address, context: ssl.SSLContext | None, unt
             try:
                 if secure.recv(1) == b"":
                     raise Refused("it closed the connection after it had seen our certificate")
+            except (ConnectionError, ssl.SSLEOFError):
+                raise Refused("it closed the connection after it had seen our certificate") from None
             except TimeoutError:
                 pass  # it waits for what the engine says next: we are welcome
 
