@@ -93,6 +93,7 @@ def peers(
     from coterie.sites.local import LocalFederation
 
     shared = FederationFile.read(federation, trust_code)
+    _refuse_for_all(shared, faults)
     folder = out or Path("runs") / f"{shared.settings.name}-peers"
     options = ["--pace", str(pace), *([] if faults is None else ["--faults", str(faults.absolute())])]
     console = console_for(as_json)
@@ -110,6 +111,18 @@ def peers(
     _gathered(folders, folder, console, as_json, failed)
     if failed:
         raise CoterieError(f"{', '.join(failed)} did not come to the end; what they said is in {folder}/NAME.log")
+
+
+def _refuse_for_all(shared: Any, faults: Path | None) -> None:
+    """Say once, before anybody is started, what every member would refuse."""
+    from coterie.peers.injection import Injection
+    from coterie.sites.checking import check_federation
+    from coterie.sites.running import read_faults
+
+    Injection.of(read_faults(faults), shared.names, shared.experiment.codec.name != "none")
+    wrong = check_federation(shared).wrong
+    if wrong:
+        raise CoterieError("; ".join(wrong))
 
 
 def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, failed: dict[str, str]) -> None:
