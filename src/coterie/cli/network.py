@@ -42,7 +42,7 @@ def join(
     shared, own = FederationFile.read(federation, trust_code), SiteFile.read(site)
     folder = out or own.folder(shared)
     console = console_for(as_json)
-    wrong = check_federation(shared, own).wrong
+    wrong = [] if attached else check_federation(shared, own).wrong  # `peers` has looked before it started this one
     if wrong:
         raise CoterieError("; ".join(wrong))
     greetings = greet_members(shared, own)
