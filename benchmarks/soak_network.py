@@ -7,8 +7,8 @@ Three members on this machine exchange a frame with each other again and again, 
 - a fourth member, whose certificate is good, sends malformed messages and replays what it was sent before: in another
   round, to another member, in another run;
 - somebody without a good certificate tries to connect again and again.
-Counted are messages that were taken of them (none), how the honest exchanges went on (all complete), how much slower the
-median one was, and how much memory the process has more at the end.
+Counted are messages that were taken of them (none), how the honest exchanges went on (all complete), how much slower
+the median one was, and how much memory the process has more at the end.
 """
 
 import argparse
@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from coterie.codecs.frame import Header, encode
 from coterie.peers.access import NetworkSettings, engine_settings, inbox_key, load_zenoh
+from coterie.peers.inbox import Answer
 from coterie.peers.line import ORDINARY
 from coterie.peers.parcel import pack_parcel
 from coterie.peers.zenoh import ZenohCarrier
@@ -124,7 +125,7 @@ def malformed(federation: Federation, count: int, seed: int) -> dict[str, int]:
             key = inbox_key(HONEST[receiver], INSIDER, "frame")
             replies = session.get(key, payload=body, attachment=note, timeout=10.0)
             said = [bytes(reply.ok.payload) for reply in replies if reply.ok is not None]
-            name = said[0].hex() if said else "none"
+            name = Answer(said[0][0]).name.lower() if said and said[0] else "none"
             answers[name] = answers.get(name, 0) + 1
     return answers
 
@@ -188,14 +189,11 @@ def main() -> None:
         for carrier in federation.carriers:
             for (_, why), times in carrier.counts.refused.items():
                 refused[why] = refused.get(why, 0) + times
-        strangers = [
-            name for carrier in federation.carriers for name in carrier.alive() if name not in federation.names
-        ]
+        strangers = set().union(*(carrier.alive() for carrier in federation.carriers)) - set(federation.names)
         rounds, missing = len(federation.seconds), federation.missing
     figures: dict[str, Any] = {
         "malformed": args.malformed,
-        "answers": {"01": "taken", "02": "early", "03": "late", "04": "refused"} and answers,
-        "taken": answers.get("01", 0),
+        "answers": answers,
         "refused": refused,
         "memory_grown_kilobytes": grown,
         "honest_rounds": rounds,
@@ -203,10 +201,11 @@ def main() -> None:
         "attempts": args.attempts,
         "median_round_ms": {"before": round(1000 * before, 2), "under attempts": round(1000 * under, 2)},
         "slower": round(under / before - 1, 3),
+        "slower_goal": 0.15,
     }
     publish("soak-network", "CPU", figures)
     assert not strangers
-    assert figures["taken"] == 0, "a malformed or replayed message was taken"
+    assert "taken" not in answers, "a malformed or replayed message was taken"
     assert missing == 0, "an honest frame did not arrive"
     assert grown < 200_000, "memory grew"
 
