@@ -152,7 +152,7 @@ $(LOWEST)/installed: pyproject.toml tests/support/lowest.py
 $(BENCH)/cpu/installed: pyproject.toml
 	$(call environment,$(BENCH)/cpu)
 	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" --index-url $(TORCH_CPU)
-	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check -e '.[report,network]'
 	@touch $@
 
 $(BENCH)/gpu/installed: pyproject.toml
