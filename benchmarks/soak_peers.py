@@ -22,6 +22,7 @@ from common import publish
 
 from coterie import registry
 from coterie.experiment.device import choose_device
+from coterie.experiment.interruption import termination
 from coterie.experiment.result import Result
 from coterie.methods.base import Solved
 from coterie.sites.local import LocalFederation
@@ -289,7 +290,8 @@ def main() -> None:
     device, all_good = choose_device("cpu", cores=1), True
     for name in args.rows or ROWS:
         began = time.monotonic()
-        figures, good = ROWS[name](args, device)
+        with termination():  # whatever ends this process, it takes its members with it
+            figures, good = ROWS[name](args, device)
         publish(f"soak-peers-{name}", device.label, {"minutes_taken": (time.monotonic() - began) / 60, **figures})
         all_good &= good
     sys.exit(0 if all_good else 1)

@@ -40,6 +40,7 @@ class CutNetwork(LocalFederation):
         self.spaces, self.rate = [f"cot-{i}" for i in range(len(self.names))], rate
 
     def __enter__(self):
+        self._remove()  # what a killed process has left
         self._stack.callback(self._remove)
         _ip("netns", "add", SWITCH)
         for half in (0, 1):
