@@ -70,6 +70,7 @@ soak: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/soak_kill.py
 	$(BIN)/python benchmarks/soak_peers.py
 	$(BIN)/python benchmarks/soak_fuzz.py
+	$(BIN)/python benchmarks/soak_network.py
 
 same-numbers: $(VENV)/installed-dev
 	@test -n "$(BASE)" || { echo "say which commit to compare with: make same-numbers BASE=<commit>" >&2; exit 2; }
@@ -92,6 +93,7 @@ bench-cpu:
 	$(bench_cpu) benchmarks/client_step.py --model cnn --device cpu
 	$(bench_cpu) benchmarks/many_clients.py --device cpu
 	$(bench_cpu) benchmarks/overhead.py --device cpu
+	$(bench_cpu) benchmarks/ring.py
 
 bench-gpu:
 	$(bench_gpu) benchmarks/client_step.py --model cnn --device gpu --augment --steps 100
@@ -150,7 +152,7 @@ $(LOWEST)/installed: pyproject.toml tests/support/lowest.py
 $(BENCH)/cpu/installed: pyproject.toml
 	$(call environment,$(BENCH)/cpu)
 	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" --index-url $(TORCH_CPU)
-	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check -e '.[report]'
+	@$(BENCH)/cpu/bin/python -m pip install --quiet --disable-pip-version-check -e '.[report,network]'
 	@touch $@
 
 $(BENCH)/gpu/installed: pyproject.toml

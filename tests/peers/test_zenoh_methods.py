@@ -1,33 +1,63 @@
-"""Every method between processes that talk over mutual TLS: the same bits and bytes as in a simulation."""
+"""Methods between processes that talk over mutual TLS: the same bits and bytes as in a simulation.
+
+Every process compiles every program (one that leaves for the network cannot be kept on disk), so `make test` tries one
+method of each kind with three processes, and `make soak` every method with six processes and ten rounds.
+"""
+
+import contextlib
+import zlib
 
 import jax
 import numpy as np
 import pytest
 
-from coterie.testing.contract import ROUNDS, SEED, Case, _by_pair
-from coterie.testing.two_processes import SplitRun, merge
+from coterie.peers.local import Plan, Simulation
+from coterie.testing.contract import SEED, Case, _by_pair
+from coterie.testing.two_processes import SplitRun, merge, train
 from support.members import Members
-from support.network_rows import ROWS
+from support.network_rows import FEW, SETTINGS, methods
+
+SOAK = pytest.mark.soak
+ROWS = [(3, 3, name, "site-0") for name in FEW]
+ROWS += [pytest.param((6, 10, name, "site-0"), marks=SOAK) for name in methods()]
+ROWS += [pytest.param((6, 10, name, None), marks=SOAK) for name in ("fedavg", "ditto", "async-l2gd", "component")]
 
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory):
-    group = Members(tmp_path_factory.mktemp("keys"), 3)
-    yield group
-    group.close()
+    """Groups of processes by their number, started when they are needed."""
+    groups = {}
+
+    def group(count):
+        if count not in groups:
+            groups[count] = Members(tmp_path_factory.mktemp("keys"), count)
+        return groups[count]
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [each.close() for each in groups.values()])
+        yield group
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join([row[0], *row[1]]))
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row)))
 def test_the_network_gives_the_numbers_of_a_simulation(members, row):
-    name, settings = row
-    case = Case(name, **settings)
-    what = SplitRun(case.method, case.federation, case.model, case.graph, case.weights, ROUNDS, SEED, case.codec)
-    found = members.run(what, number=hash(row[0]) % 2**32)
-    halves = [half for half, refused, absent in found]
-    assert not any(refused or absent for _, refused, absent in found)
-    simulated = case.straight("exact")
+    count, rounds, name, hub = row
+    case = Case(name, **SETTINGS.get(name, {}))
+    what = SplitRun(
+        case.method, case.federation, case.model, case.graph, case.weights, rounds, SEED, hub=hub is not None
+    )
+    found = members(count).run(what, 1 + zlib.crc32(repr(row).encode()), hub)  # another number for each run
+    halves = [half for half, _ in found]
+    for _, counts in found:
+        assert not counts.refused
+        assert not counts.absent
+    simulated = train(case.training("exact", peers=Simulation(Plan("exact"), hub is not None)), rounds)
     for a, b in zip(jax.tree.leaves(simulated.models), jax.tree.leaves(merge(halves, "models")), strict=True):
         np.testing.assert_array_equal(a, b)
+    check_ledgers(simulated, halves, hub)
+
+
+def check_ledgers(simulated, halves, hub):
+    """What a simulation charges is what the carriers sent, and what the members' own ledgers have."""
     charged = {}
     for traffic, graph in simulated.traffic:
         for pair, size in _by_pair(traffic, graph):
@@ -35,4 +65,12 @@ def test_the_network_gives_the_numbers_of_a_simulation(members, row):
     sent = {}
     for half in halves:
         sent |= half.sent
-    assert {pair: size for pair, size in charged.items() if size} == sent
+    if hub is None:  # each message to the hub went to everybody
+        assert sum(charged[pair] for pair in charged if pair[0] < len(merge(halves, "loss"))) == sum(sent.values())
+    else:
+        assert {pair: size for pair, size in charged.items() if size} == sent
+    for block, (traffic, _) in enumerate(simulated.traffic):
+        counters = {name: count for name, count in traffic._asdict().items() if name.endswith(("messages", "bytes"))}
+        for field, expected in counters.items():
+            counted = [half._replace(models=np.moveaxis(getattr(half.traffic[block], field), 1, 0)) for half in halves]
+            np.testing.assert_array_equal(np.moveaxis(merge(counted, "models"), 0, 1), expected, err_msg=field)

@@ -11,6 +11,7 @@ from coterie.peers.zenoh import ZenohCarrier
 from coterie.testing.two_processes import Site
 from support.certificates import Authority, mesh
 
+PATIENCE = 200.0  # seconds: machines that test are busy, and nobody is away here
 LARGEST = 1 << 16  # bytes of a frame
 
 
@@ -23,7 +24,7 @@ def free_ports(count):
         return [each.getsockname()[1] for each in sockets]
 
 
-def meet(carrier, seconds=30.0):
+def meet(carrier, seconds=60.0):
     """Wait until everybody is there."""
     end = time.monotonic() + seconds
     while carrier.alive() != set(carrier.members):
@@ -36,7 +37,7 @@ class Members:
 
     def __init__(self, folder, count):
         self.names = [f"site-{i}" for i in range(count)]
-        networks = mesh(Authority(folder), self.names, free_ports(count))
+        networks = mesh(Authority(folder), self.names, free_ports(count), PATIENCE)
         context = multiprocessing.get_context("spawn")
         self._pipes, self._processes = [], []
         for name in self.names:
@@ -82,6 +83,6 @@ def _serve(pipe, me, names, network):
             with carrier:
                 meet(carrier)
                 half = site.run(carrier, number)
-            pipe.send((half, carrier.counts.refused, carrier.counts.absent))
+            pipe.send((half, carrier.counts))
         except BaseException:
             pipe.send(traceback.format_exc())

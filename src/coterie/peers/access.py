@@ -28,7 +28,8 @@ class NetworkSettings:
 
     Attributes:
         listen: "host:port" where other members reach this one; None: it only opens connections.
-        connect: "host:port" of the members that this one calls. Of two members one should call the other.
+        connect: "host:port" of the members that this one calls. Of two members one calls the other, never both: after a
+            cut of the network two connections between them may not come back.
         ca: certificate of the authority that all members trust (PEM).
         certificate: this member's; its common name is the member's name.
         key: the private key of the certificate.

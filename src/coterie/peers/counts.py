@@ -34,6 +34,10 @@ class Counts:
     waited: float = 0.0
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the lock, so that counters can be sent to another process."""
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
     def refuse(self, who: str, why: str) -> None:
         """Count a message that was not used."""
         with self.lock:

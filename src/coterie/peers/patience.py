@@ -73,25 +73,31 @@ class Patience:
 
     def wait(self, names: Collection[str], settled: Callable[[str], bool]) -> None:
         """Wait until each of these members is settled, gone or given up."""
-        began = asked = time.monotonic()
+        began = time.monotonic()
         self.waits = True
-        with self._changed:
-            while not self.stopped:
-                now = time.monotonic()
-                spent = self.limit - self.left + now - began
-                unsettled = [name for name in names if name not in self.absent and not settled(name)]
-                self.absent.update(name for name in unsettled if not self._worth(name, spent, now))
-                unsettled = [name for name in unsettled if name not in self.absent]
-                if not unsettled:
-                    break
-                if now - asked > self.limit / 8:
-                    asked = now
-                    for name in unsettled:
-                        self._ping(name)
-                self._changed.wait(min(STEP, self.limit / 16))
-        self.waits = False
-        self.left -= time.monotonic() - began
-        self._counts.waited += time.monotonic() - began
+        try:
+            with self._changed:
+                self._wait(names, settled, began)
+        finally:  # a signal's exception leaves here, too
+            self.waits = False
+            self.left -= time.monotonic() - began
+            self._counts.waited += time.monotonic() - began
+
+    def _wait(self, names: Collection[str], settled: Callable[[str], bool], began: float) -> None:
+        asked = began
+        while not self.stopped:
+            now = time.monotonic()
+            spent = self.limit - self.left + now - began
+            unsettled = [name for name in names if name not in self.absent and not settled(name)]
+            self.absent.update(name for name in unsettled if not self._worth(name, spent, now))
+            unsettled = [name for name in unsettled if name not in self.absent]
+            if not unsettled:
+                return
+            if now - asked > self.limit / 8:
+                asked = now
+                for name in unsettled:
+                    self._ping(name)
+            self._changed.wait(min(STEP, self.limit / 16))
 
     def _worth(self, name: str, spent: float, now: float) -> bool:
         """Say whether to wait longer for a member, after so many seconds of this round."""

@@ -173,7 +173,9 @@ class RemotePeers(Peers):
         """See `Messages._from_hub`; without a hub, what it says is known here."""
         if not self._has_hub:
             arrived = jnp.ones(self.ids.shape, bool) if copies else took_part[self.ids]
-            return jax.tree.map(lambda a: jnp.where(column(arrived, a), a[which[self.ids]], 0), rows), arrived
+            return jax.tree.map(
+                lambda a: jnp.where(column(arrived, a), a[which[self.ids]], jnp.zeros((), a.dtype)), rows
+            ), arrived
         rows = jax.tree.map(lambda a: a[which], rows)
         kind = ESSENTIAL if exchange is None else ORDINARY
 

@@ -203,12 +203,12 @@ class ZenohCarrier:
     def start_round(self, number: int) -> None:
         """Begin a round: everybody who is there counts again.
 
-        What was sent in the last round may still be on its way, but nothing of the rounds before: so nobody runs far
-        ahead of those who hear it.
+        First everything that was sent before is answered, or its receiver given up. So nobody runs far ahead of those
+        who hear it, and who hears a later round of a member knows that nothing of an earlier one will come.
         """
-        self._drain(number - 1)
+        self._drain(number)
         for courier in self._couriers.values():
-            courier.forget(number - 1)
+            courier.forget(number)
         self._rounds += number != self._round or self._rounds == 0
         self._round = number
         self._patience.start_round(self._network.start_deadline if self._rounds <= 2 else self._network.deadline)
