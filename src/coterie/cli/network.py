@@ -121,8 +121,13 @@ def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, faile
         console.print(f"run: {path}", markup=False, soft_wrap=True)
     if not failed:
         from coterie.cli.gathering import gather
+        from coterie.experiment.folder import RunFolder
 
-        gather(folders, out / "gathered", with_models=True)
+        together = RunFolder(out / "gathered")
+        if together.complete:  # of the same run: it was only read now
+            console.print(f"run: {together.path}", markup=False, soft_wrap=True)
+        else:
+            gather(folders, together.path, with_models=True)
 
 
 @contextlib.contextmanager
