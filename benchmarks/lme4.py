@@ -1,16 +1,17 @@
 """Our estimators beside lme4 on data sets of R's packages: estimates, errors, likelihoods and times.
 
     apt-get install r-cran-lme4 r-cran-nlme r-cran-mlmrev r-cran-mass r-cran-jsonlite
-    python benchmarks/lme4.py [--only NAME]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/lme4.py [--only NAME]
 
 R writes the rows that both programs read (benchmarks/lme4.R), fits, and returns its numbers. The result in
-benchmarks/results is what docs/_build/estimators.py makes docs/results/estimators.md from. Both programs' times are the
-best of three fits in a running process; ours include the standard errors, as lme4's do.
+benchmarks/results is what docs/_build/estimators.py makes docs/results/estimators.md from. Both programs' times are those of
+one processor, the best of three fits in a running process; ours include the standard errors, as lme4's do.
 """
 
 import argparse
 import datetime
 import json
+import os
 import platform
 import subprocess
 import tempfile
@@ -26,59 +27,27 @@ from coterie.estimators import HierarchicalLinearRegression, HierarchicalLogisti
 
 HERE = Path(__file__).parent
 CLASSES = {"linear": HierarchicalLinearRegression, "logistic": HierarchicalLogisticRegression}
-# Name, kind, R's rows, R's formula, and ours where it is written differently; weights are a column.
-MODELS: list[dict[str, Any]] = [
-    {"name": "sleepstudy", "kind": "linear", "data": "sleepstudy", "r": "Reaction ~ Days + (1 + Days | Subject)"},
-    {"name": "sleepstudy-weights", "kind": "linear", "data": "transform(sleepstudy, w = 1 + Days %% 3)",
-     "r": "Reaction ~ Days + (1 + Days | Subject)", "weights": "w"},
-    {"name": "Penicillin", "kind": "linear", "data": "Penicillin", "r": "diameter ~ 1 + (1 | plate) + (1 | sample)"},
-    {"name": "Pastes", "kind": "linear", "data": "Pastes", "r": "strength ~ 1 + (1 | batch/cask)"},
-    {"name": "Machines", "kind": "linear", "data": "as.data.frame(Machines)",
-     "r": "score ~ Machine + (1 | Worker/Machine)", "ours": "score ~ C(Machine) + (1 | Worker/Machine)"},
-    {"name": "Orthodont", "kind": "linear", "data": "as.data.frame(Orthodont)",
-     "r": "distance ~ age + Sex + (1 + age | Subject)", "ours": "distance ~ age + C(Sex, contr.treatment('Male')) + (1 + age | Subject)"},
-    {"name": "oats", "kind": "linear", "data": "oats", "r": "Y ~ N + V + (1 | B/V)", "ours": "Y ~ C(N) + C(V) + (1 | B/V)"},
-    {"name": "Exam", "kind": "linear", "data": "Exam[c('normexam', 'standLRT', 'school')]",
-     "r": "normexam ~ standLRT + (1 + standLRT | school)"},
-    {"name": "nlschools", "kind": "linear", "data": "nlschools", "r": "lang ~ IQ + SES + (1 + IQ | class)"},
-    {"name": "MathAchieve", "kind": "linear", "data": "as.data.frame(MathAchieve)",
-     "r": "MathAch ~ SES + MEANSES + (1 + SES | School)"},
-    {"name": "ScotsSec", "kind": "linear", "data": "ScotsSec", "r": "attain ~ verbal + sex + (1 | primary) + (1 | second)",
-     "ours": "attain ~ verbal + C(sex) + (1 | primary) + (1 | second)"},
-    {"name": "egsingle", "kind": "linear", "data": "egsingle[c('math', 'year', 'schoolid', 'childid')]",
-     "r": "math ~ year + (1 + year | schoolid/childid)"},
-    {"name": "Chem97", "kind": "linear", "data": "Chem97[c('score', 'gcsecnt', 'school', 'lea')]",
-     "r": "score ~ gcsecnt + (1 + gcsecnt | school) + (1 | lea)"},
-    {"name": "star", "kind": "linear", "data": "star[c('math', 'gr', 'sx', 'id', 'tch', 'sch')]", "repeats": 1,
-     "r": "math ~ gr + sx + (1 | id) + (1 | tch) + (1 | sch)", "ours": "math ~ C(gr, levels=['K', '1', '2', '3']) + C(sx, levels=['M', 'F']) + (1 | id) + (1 | tch) + (1 | sch)"},
-    {"name": "Contraception", "kind": "logistic", "data": "Contraception", "r": "use ~ age + urban + (1 + urban | district)",
-     "ours": "use ~ age + C(urban) + (1 + C(urban) | district)"},
-    {"name": "guPrenat", "kind": "logistic", "data": "guPrenat[c('prenat', 'cluster', 'pcInd81', 'ssDist', 'indig', 'momEd')]",
-     "r": "prenat ~ pcInd81 + ssDist + indig + momEd + (1 | cluster)",
-     "ours": "prenat ~ pcInd81 + ssDist + C(indig, levels=['N', 'I', 'S']) + C(momEd, levels=['N', 'P', 'S']) + (1 | cluster)"},
-    {"name": "cbpp", "kind": "logistic", "weights": "w",
-     "data": "with(cbpp, rbind(data.frame(herd, period, sick = 1, w = incidence), data.frame(herd, period, sick = 0, w = size - incidence)))",
-     "r": "sick ~ period + (1 | herd)", "ours": "sick ~ C(period) + (1 | herd)"},
-    {"name": "bacteria", "kind": "logistic", "data": "transform(bacteria, late = as.integer(week > 2))",
-     "r": "y ~ trt + late + (1 | ID)", "ours": "y ~ C(trt, levels=['placebo', 'drug', 'drug+']) + late + (1 | ID)"},
-    {"name": "VerbAgg", "kind": "logistic", "data": "VerbAgg[c('r2', 'Anger', 'Gender', 'btype', 'situ', 'id', 'item')]", "repeats": 1,
-     "r": "r2 ~ Anger + Gender + btype + situ + (1 | id) + (1 | item)",
-     "ours": "r2 ~ Anger + C(Gender) + C(btype, levels=['curse', 'scold', 'shout']) + C(situ, levels=['other', 'self']) + (1 | id) + (1 | item)"},
-]  # fmt: skip
+# Each has a name, a kind, R's rows, R's formula, and ours where it is written differently; weights are a column.
+MODELS: list[dict[str, Any]] = json.loads((HERE / "lme4_models.json").read_text())
 
 
 def ours(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Fit one model and return its numbers in R's order of coefficients."""
-    frame = pd.read_csv(folder / f"{spec['name']}.csv")
+    frame = pd.read_csv(folder / f"{spec['name']}.csv", keep_default_na=False)  # a class may be called None
     formula = spec.get("ours", spec["r"])
+    if spec["kind"] == "logistic" and not pd.api.types.is_numeric_dtype(
+        frame[formula.split()[0]]
+    ):  # R's order of the classes
+        first = spec.get("first", sorted(frame[formula.split()[0]].unique())[0])
+        frame[formula.split()[0]] = (frame[formula.split()[0]] != first).astype(int)
     seconds = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(spec.get("repeats", 3)):
-            start = time.perf_counter()
+            start = time.process_time()
             model = CLASSES[spec["kind"]].from_formula(formula, weights=spec.get("weights")).fit(frame)
             errors = model.bse_
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
     return {
         "formula": formula,
         "rows": model._n_rows,
@@ -128,7 +97,8 @@ def main() -> None:
         folder = Path(name)
         (folder / "models.json").write_text(json.dumps(models))
         command = ["Rscript", str(HERE / "lme4.R"), str(folder / "models.json"), name]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        single = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=single)
         reference = json.loads(done.stdout)
         rows = []
         for model in models:
@@ -138,7 +108,7 @@ def main() -> None:
             shown = ", ".join(f"{key} {value:.1e}" for key, value in gap.items())
             print(f"{model['name']}: {shown}; {mine['seconds']:.2f} s, lme4 {theirs['seconds']:.2f} s", flush=True)
     record = {
-        "command": "python benchmarks/lme4.py",
+        "command": "OPENBLAS_NUM_THREADS=1 python benchmarks/lme4.py",
         "date": str(datetime.date.today()),
         "hardware": f"{platform.processor() or platform.machine()}, {platform.system()}",
         "python": platform.python_version(),

@@ -12,11 +12,13 @@ Covariances are L L' with L of each level, and I + L' M L is factorised, so that
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve, cholesky
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import dpotri
 
 from coterie.estimators.blocks import as_matrix, solve_top
 from coterie.estimators.crossed_solution import CrossedLevel, CrossedSolution
@@ -34,6 +36,17 @@ class Crossed:
 
     codes: tuple[np.ndarray, ...]  # [cells] for every level
     effects: tuple[Effect, ...]
+    _last: list[Any] = field(default_factory=list, compare=False, repr=False)  # moments, and their products
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is only kept for the next evaluation."""
+        return self.__dict__ | {"_last": []}
+
+    def _products(self, moments: np.ndarray) -> "_Products":
+        """Return products of these moments; a search asks for the same ones again and again."""
+        if not self._last or self._last[0] is not moments:
+            self._last[:] = [moments, _Products(self, moments)]
+        return self._last[1]
 
     @property
     def units(self) -> int:
@@ -88,7 +101,7 @@ class Crossed:
     ) -> CrossedSolution:
         """Solve for all coefficients from the cells' moments [p + 1, p + 1, cells]; arguments as in `Nested.finish`."""
         matrices = [as_matrix(ratio) for ratio in ratios]
-        products = _Products(self, moments)
+        products = self._products(moments)
         size, first = len(moments) - 1, self.first
         # The largest level: (I + M D)^-1 of every unit, [n, k, k].
         own, ratio = products.own, matrices[first]
@@ -101,9 +114,8 @@ class Crossed:
         rest, xy = table[:others, :others], table[others:, others:]
         cross = table[:others, others:]  # Z_o' V^-1 [X y], V of the largest level alone
         lower = products.factor([matrix for level, matrix in enumerate(matrices) if level != first])
-        factor = cholesky(np.eye(others) + lower.T @ (rest @ lower), lower=True) if others else np.zeros((0, 0))
-        log_determinant += 2.0 * float(np.log(np.diag(factor)).sum())
-        spread = lower @ cho_solve((factor, True), lower.T) if others else np.zeros((0, 0))
+        spread, determinant = _posterior(rest, lower)
+        log_determinant += determinant
         total = xy - cross.T @ spread @ cross
         beta, covariance, squares, determinant = solve_top((total + total.T) / 2.0, ridge, beta, fixed)
         quiet = marginal or not covariance.any()
@@ -173,14 +185,14 @@ class _Products:
         left = _block_diagonal(np.moveaxis(by_cell, 2, 0)) @ choose  # [cells * k, columns]
         self.across = (sparse.kron(sum_cells, sparse.eye(k)) @ left).tocsr()
 
-    def factor(self, matrices: list[np.ndarray]) -> np.ndarray:
-        """Return L [Q, Q], whose product with its transpose is the covariance of the other levels' effects."""
+    def factor(self, matrices: list[np.ndarray]) -> sparse.csr_matrix:
+        """Return L [Q, Q], sparse, whose product with its transpose is the covariance of the other levels' effects."""
         parts = []
         for matrix, (n, _) in zip(matrices, self.widths, strict=True):
             values, vectors = np.linalg.eigh(matrix)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
             parts.append(sparse.kron(sparse.eye(n), root))
-        return np.asarray(sparse.block_diag(parts).todense()) if parts else np.zeros((0, 0))
+        return sparse.csr_matrix(sparse.block_diag(parts)) if parts else sparse.csr_matrix((0, 0))
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """Return the numbers [Q] as [k, units] for each of the other levels."""
@@ -189,6 +201,17 @@ class _Products:
             parts.append(values[start : start + n * m].reshape(n, m).T)
             start += n * m
         return parts
+
+
+def _posterior(rest: np.ndarray, lower: sparse.csr_matrix) -> tuple[np.ndarray, float]:
+    """Return L (I + L' rest L)^-1 L' and the log determinant of the inverted matrix."""
+    if not len(rest):
+        return rest, 0.0
+    half = lower.T @ rest
+    factor = cholesky(np.eye(len(rest)) + lower.T @ half.T, lower=True, overwrite_a=True, check_finite=False)
+    inverse, _ = dpotri(factor, lower=True)
+    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    return lower @ (lower @ inverse).T, 2.0 * float(np.log(np.diag(factor)).sum())
 
 
 def _block_diagonal(blocks: np.ndarray) -> sparse.csr_matrix:

@@ -1,6 +1,7 @@
 """The solution of a model whose levels cross, and the covariances that follow from it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -46,8 +47,9 @@ class CrossedSolution:
     rest: np.ndarray  # [Q, Q] Z_o' V^-1 Z_o, V of the first level
     cross: np.ndarray  # [Q, p] Z_o' V^-1 X
 
+    @cached_property
     def joint(self) -> np.ndarray:
-        """Return the covariance [Q + p, Q + p] of the others' effects and beta, in units of s2."""
+        """The covariance [Q + p, Q + p] of the others' effects and beta, in units of s2."""
         moved = self.spread @ self.cross
         with_beta = moved @ self.above
         return np.block([[self.spread + with_beta @ moved.T, -with_beta], [-with_beta.T, self.above]])
@@ -56,20 +58,29 @@ class CrossedSolution:
         """Return Z'PZ [k, k, units] of every unit of a level, P being the projection that the likelihood uses."""
         k = len(self.levels[level].ratio)
         if level == self.first:
-            moved = self.across @ self.joint()  # [n k, Q + p]
+            moved = self.across @ self.joint  # [n k, Q + p]
             units = len(self.own)
             answer = np.moveaxis(self.own, 0, 2).copy()
             for a in range(k):
                 for b in range(k):
                     answer[a, b] -= np.asarray(self.across[b::k].multiply(moved[a::k]).sum(axis=1)).reshape(units)
             return answer
-        start = self._start(level)
-        units = self.levels[level].residual.shape[1]
-        whole = self.rest - self.rest @ self.spread @ self.rest
-        fixed = self.cross - self.rest @ self.spread @ self.cross
-        whole -= fixed @ self.above @ fixed.T
-        part = whole[start : start + units * k, start : start + units * k].reshape(units, k, units, k)
-        return np.moveaxis(part[np.arange(units), :, np.arange(units)], 0, 2)
+        start, units = self._start(level), self.levels[level].residual.shape[1]
+        moved, fixed = self._others
+        answer = np.empty((k, k, units))
+        for a in range(k):
+            for b in range(k):
+                one, other = (slice(start + c, start + units * k, k) for c in (a, b))
+                inner = np.einsum("uj,uj->u", moved[one], self.rest[other])
+                inner += np.einsum("ua,ab,ub->u", fixed[one], self.above, fixed[other])
+                answer[a, b] = np.diagonal(self.rest[one, other]) - inner
+        return answer
+
+    @cached_property
+    def _others(self) -> tuple[np.ndarray, np.ndarray]:
+        """Z_o' V^-1 Z_o times the others' covariance [Q, Q], and Z_o' V^-1 X [Q, p] with all levels in V."""
+        moved = self.rest @ self.spread
+        return moved, self.cross - moved @ self.cross
 
     def slopes(self, variance: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the derivative [k, k] of the criterion for each level's ratio, and products of informations."""
@@ -87,7 +98,7 @@ class CrossedSolution:
 
     def cell_covariance(self, codes: tuple[np.ndarray, ...]) -> np.ndarray:
         """Return the covariance [p, p, n] of coefficients with these units [n] at each level; -1: no such effect."""
-        size, count, joint = len(self.beta), len(codes[0]), self.joint()
+        size, count, joint = len(self.beta), len(codes[0]), self.joint
         there, at = self.levels[self.first], codes[self.first]
         k, known = len(there.ratio), at >= 0
         shrink = there.effect.basis @ there.ratio  # [p, k]

@@ -188,13 +188,15 @@ def _apply(model: Any, frame: Any) -> Any:
     """Return the features of further rows, encoded as at fit; a row with something missing is NaN."""
     pd = need_pandas("formula")
     needed = [column for column in frame.columns if column in {str(x) for x in model._formula_spec.required_variables}]
+    whole = ~frame[needed].isna().any(axis=1).to_numpy()
     try:
-        design = model._formula_spec.get_model_matrix(frame, na_action="ignore", output="pandas")
+        design = model._formula_spec.get_model_matrix(frame[whole], na_action="ignore", output="pandas")
     except Exception as error:
         raise InvalidData(f"formula: {_reason(error, frame)}") from None
-    features = _plain(pd.DataFrame(design))
-    features[frame[needed].isna().any(axis=1).to_numpy()] = np.nan
-    return features
+    known = _plain(pd.DataFrame(design))
+    features = np.full((len(frame), known.shape[1]), np.nan)
+    features[whole] = known.to_numpy()
+    return pd.DataFrame(features, columns=known.columns, index=frame.index)
 
 
 def _plain(design: Any) -> Any:

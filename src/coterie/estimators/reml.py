@@ -20,13 +20,15 @@ import numpy as np
 
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.levels import Covariances, Shape
-from coterie.estimators.search import LARGEST, search
+from coterie.estimators.search import LARGEST, PASSES, search
 
 __all__ = ["Criterion", "Estimate", "Problem", "estimate"]
 
 _FEW = 4000  # groups that the first search uses
 _MANY = 3  # parameters from which on a search may end at another minimum than the best
 _STARTS = (0.5, 0.1, 2.0)
+_APART = 0.2  # relative distance of parameters from which on they may belong to another minimum
+_CLOSE = 0.02  # how much a rough search may miss of its minimum
 
 
 @dataclass(frozen=True)
@@ -90,18 +92,24 @@ def estimate(problem: Problem, start: np.ndarray | None = None) -> Estimate:
         return Estimate(problem.residual, covariances, solution, None, np.zeros(0))
     _refuse_undetermined(problem)
     criterion = Criterion(problem)
-    ends: list[tuple[float, int, np.ndarray]] = []
-    for begin in criterion.starts() if start is None else [start]:
-        many = len(problem.counts) > 2 * _FEW and start is None
-        end = _from_few(criterion, begin) if many else search(criterion, begin)
-        ends.append((criterion(end)[0], len(ends), end))
-    value, _, parameters = min(ends)
+    starts = criterion.starts() if start is None else [start]
+    many = len(problem.counts) > 2 * _FEW and start is None
+    parameters = _from_few(criterion, starts[0]) if many else search(criterion, starts[0])
+    best = criterion(parameters)[0]
+    for begin in starts[1:]:
+        # Another start is followed roughly, and to its end only if that may be another and a better one.
+        rough = search(criterion, begin, PASSES[:1])
+        apart = np.abs(rough - parameters).max() > _APART * max(1.0, float(np.abs(parameters).max()))
+        if criterion(rough)[0] < best + (_CLOSE if apart else -_CLOSE):
+            end = search(criterion, rough, PASSES[1:])
+            if criterion(end)[0] < best:
+                best, parameters = criterion(end)[0], end
     _, slope = criterion(parameters)
     residual, solution, value = criterion.at(parameters)
     scaled = float(np.max(np.abs(slope) / np.sqrt(np.maximum(criterion.information, 1.0)), initial=0.0))
     covariances = tuple(residual * level.ratio for level in solution.levels)
     constant = problem.freedom * np.log(2.0 * np.pi)
-    return Estimate(residual, covariances, solution, -0.5 * (value + constant), parameters, scaled, len(ends))
+    return Estimate(residual, covariances, solution, -0.5 * (value + constant), parameters, scaled, len(starts))
 
 
 def _refuse_undetermined(problem: Problem) -> None:
@@ -150,7 +158,7 @@ class Criterion:
     def starts(self) -> list[np.ndarray]:
         """Return the points from which searches begin: one, or several where there are many parameters."""
         starts = []
-        several = self.covariances.size >= _MANY and len(self.problem.counts) <= 2 * _FEW
+        several = self.covariances.size >= _MANY and len(self.problem.counts) <= _FEW
         for deviation in _STARTS if several else _STARTS[:1]:
             start = np.where(self.deviations, deviation, 0.0)
             if self.explicit:
