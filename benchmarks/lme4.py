@@ -4,8 +4,8 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/lme4.py [--only NAME]
 
 R writes the rows that both programs read (benchmarks/lme4.R), fits, and returns its numbers. The result in
-benchmarks/results is what docs/_build/estimators.py makes docs/results/estimators.md from. Both programs' times are those of
-one processor, the best of three fits in a running process; ours include the standard errors, as lme4's do.
+benchmarks/results is what docs/_build/estimators.py makes docs/results/estimators.md from. Both programs' times are
+those of one processor, the best of three fits in a running process; ours include the standard errors, as lme4's do.
 """
 
 import argparse
