@@ -102,6 +102,8 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
 
 def candidates(model: Any, units: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the penalties to try and, per random column, its variance times the penalty."""
+    if len(model._factors.nested) > 2:
+        raise InvalidData("within: cross-validation knows groups and districts; name one column")
     gammas = _penalties("gammas", model.gammas)
     lambdas = _penalties("lambdas", model.lambdas) if model.within_ is not None else np.array([np.inf])
     magnitude = units.magnitudes(model._random_columns())

@@ -5,6 +5,7 @@ known are too small where groups are small. The restricted likelihood has no coe
 covariance given the variances is enlarged by how the coefficients move with the variances, times these' covariance.
 """
 
+import contextlib
 from copy import copy
 from typing import Any
 
@@ -33,7 +34,8 @@ class LogisticInference:
     def __getstate__(self: Any) -> dict[str, Any]:
         """Leave the rows out of copies and pickles; the standard errors, which need them, are computed before."""
         if self.__dict__.get("_fit_") is not None:
-            self._inference()
+            with contextlib.suppress(InvalidData, np.linalg.LinAlgError):  # a model is saved even where they fail
+                self._inference()
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
         return state | ({"_fit_": None} if "_fit_" in state else {})
 
