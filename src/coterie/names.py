@@ -183,6 +183,8 @@ MODELS = _rows("coterie.models", [
     ("cnn4", "cnn4:Cnn4", "four convolutions with group norm", "Li et al. 2024"),
     ("mobilenet", "mobilenet:MobileNet",
      "MobileNet-v2 with group norm: 17 inverted residual blocks", "Sandler et al. 2018"),
+    ("resnet18", "resnet18:ResNet18",
+     "ResNet-18 with group norm, or batch norm whose statistics stay with the client", "He et al. 2016"),
     ("lstm", "lstm:Lstm", "two LSTM layers that predict the next character", "McMahan et al. 2017"),
     ("logistic", "logistic:Logistic", "logistic regression; the first class is the reference, with output 0"),
 ])  # fmt: skip

@@ -60,6 +60,7 @@ def routing():
 
 # The checks are scikit-learn's; only array API support is skipped, which needs a back end we do not install.
 @parametrize_with_checks([quick(estimator) for estimator in ALL], expected_failed_checks=lambda _: {})
+@pytest.mark.filterwarnings("ignore::coterie.estimators.UngroupedWarning")  # its checks know no groups
 def test_the_contract_of_scikit_learn(estimator, check):
     if "array_api" not in str(check):
         check(estimator)

@@ -14,8 +14,9 @@ from coterie.estimators import (
     SingleClusterRegression,
     james_stein,
 )
-from coterie.estimators.blocks import Tree, solve
+from coterie.estimators.blocks import Nested
 from coterie.estimators.moments import group_moments, pack, unpack
+from coterie.estimators.tree import Effect, Tree
 
 NAMES = ["intercept", "x0", "x1"]
 
@@ -459,10 +460,12 @@ def test_many_groups_take_several_blocks(monkeypatch):
     X, y, groups, districts = schools(1, groups=50, districts=4)
     moments = group_moments(X, y, groups, 50, True)
     tree = Tree.of(np.array([districts[groups == i][0] for i in range(50)]))
-    random, ratio = np.arange(3), np.array([0.5, 0.2, 0.1])
-    whole = solve(moments[:, :, tree.order], tree, random, ratio, ratio)
-    monkeypatch.setattr("coterie.estimators.blocks._BLOCK", 7)
-    cut = solve(moments[:, :, tree.order], tree, random, ratio, ratio)
+    effect, ratio = Effect.of_columns(3, np.arange(3)), np.diag([0.5, 0.2, 0.1])
+    structure = Nested(tree, (effect, effect))
+    whole = structure.solve(moments[:, :, tree.order], [ratio, ratio])
+    monkeypatch.setattr("coterie.estimators.blocks.BLOCK", 7)
+    monkeypatch.setattr("coterie.estimators.solution.BLOCK", 7)
+    cut = structure.solve(moments[:, :, tree.order], [ratio, ratio])
     np.testing.assert_allclose(cut.theta, whole.theta, rtol=1e-10)
-    np.testing.assert_allclose(cut.slopes(1.0)[0], whole.slopes(1.0)[0], rtol=1e-10)
+    np.testing.assert_allclose(cut.slopes(1.0)[0][0], whole.slopes(1.0)[0][0], rtol=1e-10)
     assert cut.log_determinant == pytest.approx(whole.log_determinant, rel=1e-12)

@@ -32,7 +32,10 @@ def fitted(request):
     assert len(frame) == LME4[request.param]["rows"]
     columns = [*features, group] + ([district] if district else [])
     model = HierarchicalLinearRegression(
-        groups=group, within=district, random="intercept" if kind == "intercept" else ["intercept", features[0]]
+        groups=group,
+        within=district,
+        random="intercept" if kind == "intercept" else ["intercept", features[0]],
+        covariance="diagonal",
     ).fit(frame[columns], frame[target])
     return request.param, model, group, district
 

@@ -21,10 +21,12 @@ from coterie.estimators import (
     SeparationWarning,
 )
 from coterie.estimators.bernoulli import Bernoulli
-from coterie.estimators.blocks import Tree
+from coterie.estimators.blocks import Nested
 from coterie.estimators.laplace import Criterion, Problem, laplace
+from coterie.estimators.levels import Shape
 from coterie.estimators.newton import WEAK, Penalty, find_bounded_mode, find_mode
 from coterie.estimators.search import search
+from coterie.estimators.tree import Effect, Tree
 
 NAMES = ["intercept", "x0", "x1"]
 pytestmark = pytest.mark.filterwarnings("ignore::coterie.estimators.SeparationWarning")
@@ -108,11 +110,15 @@ def coefficients(model):
     )
 
 
-def problem(X, y, groups, districts, random, **more):
+def problem(X, y, groups, districts, random, group=None, within=None, scale=None, **more):
     tree = Tree.of(np.array([districts[groups == i][0] for i in range(groups.max() + 1)]))
     position = np.empty(len(tree.order), int)
     position[tree.order] = np.arange(len(tree.order))
-    return Problem(Bernoulli(X, y.astype(float), position[groups], len(position), True), tree, random, **more)
+    effect = Effect.of_columns(X.shape[1] + 1, random)
+    shape = Shape.diagonal(len(random)) if scale is None else Shape.isotropic(scale)
+    data = Bernoulli(X, y.astype(float), position[groups], len(position), True)
+    given = tuple(None if level is None else np.diag(level) for level in (group, within))
+    return Problem(data, Nested(tree, (effect, effect)), (shape, shape), given, **more)
 
 
 def test_two_rows_by_hand():
@@ -221,12 +227,9 @@ def test_laplace_is_near_the_integral_where_groups_are_large():
     groups = np.repeat([0, 1], 2000)
     x = random.normal(size=(4000, 1))
     y = (random.random(4000) < expit(0.5 * x[:, 0] + np.array([0.8, -0.8])[groups])).astype(float)
-    fit = laplace(
-        Problem(
-            Bernoulli(x, y, groups, 2, True), Tree.of(np.zeros(2, int)), np.array([0]), None, np.zeros(1), None, True
-        )
-    )
-    beta, variance = fit.mode.solution.beta, fit.penalty.group[0]
+    structure = Nested(Tree.flat(2), (Effect.of_columns(2, np.array([0])),))
+    fit = laplace(Problem(Bernoulli(x, y, groups, 2, True), structure, (Shape.full(1),), (None,), True))
+    beta, variance = fit.mode.solution.beta, fit.penalty.covariances[0][0, 0]
     u = np.linspace(-8, 8, 4001) * np.sqrt(variance)
     total = 0.0
     for i in (0, 1):
@@ -251,7 +254,9 @@ def test_a_variance_of_zero_is_estimated_and_gives_the_pooled_model():
 def test_rescaling_a_column_rescales_its_coefficient_and_changes_no_probability(random):
     X, y, groups, districts = shops(5, groups=40, districts=8)
     fits = [
-        HierarchicalLogisticRegression(random=random).fit(X * [unit, 1.0], y, groups=groups, within=districts)
+        HierarchicalLogisticRegression(random=random, covariance="diagonal", likelihood="restricted").fit(
+            X * [unit, 1.0], y, groups=groups, within=districts
+        )
         for unit in (1.0, 1000.0)
     ]
     np.testing.assert_allclose(fits[1].coef_[:, 0] * 1000, fits[0].coef_[:, 0], rtol=1e-5, atol=1e-6)
@@ -273,11 +278,13 @@ def test_a_search_leaves_a_start_of_zero_that_is_no_minimum():
     """(t^2 - 1)^2 is flat at zero, and a search with fewer groups may have ended there."""
 
     class Well:
-        deviations, information, slopes = 1, np.full(1, 8.0), np.zeros(1)
+        deviations, information = np.ones(1, dtype=bool), np.full(1, 8.0)
+
+        def canonical(self, parameters):
+            return np.abs(parameters)
 
         def __call__(self, parameters):
             t = parameters[0]
-            self.slopes = np.array([2 * (t**2 - 1)])
             return (t**2 - 1) ** 2, np.array([4 * t * (t**2 - 1)])
 
     assert search(Well(), np.zeros(1)) == pytest.approx(1.0, abs=1e-5)
@@ -305,9 +312,9 @@ def test_a_step_never_ascends_whatever_the_start():
         dense.solve()
     )
     np.testing.assert_allclose(coefficients(model)[0], beta + v[model.group_within_] + u, atol=1e-7)
-    tree = Tree.of(np.zeros(12, int))
     data = Bernoulli(X, y.astype(float), groups, 12, True)
-    penalty = Penalty(tree, np.arange(3), np.full(3, 2.0), np.zeros(3))
+    structure = Nested(Tree.flat(12), (Effect.of_columns(3, np.arange(3)),))
+    penalty = Penalty(structure, (2.0 * np.eye(3),))
     near = find_mode(data, penalty)
     far = find_mode(data, penalty, data.at(np.full((3, 12), 40.0)))  # says little: all its weights are nearly zero
     assert far.converged
@@ -352,25 +359,25 @@ def test_features_that_separate_all_rows_have_a_finite_answer_and_a_warning(quas
         y = random.integers(0, 2, 200)
         X[:, 1], y[:3] = np.arange(200) < 3, 1
     model = HierarchicalLogisticRegression(random="intercept", likelihood=likelihood)
-    with pytest.warns(SeparationWarning, match="X: the features separate the two classes"):
+    with pytest.warns(SeparationWarning, match="X: the features separate the classes"):
         model.fit(X, y, groups=groups)
     assert np.isfinite(model.coef_).all()
     assert 2.0 < np.abs(model.global_coef_).max() < 100.0
     with pytest.warns(SeparationWarning, match="X: the features separate"):
         pooled = PooledLogisticRegression().fit(X, y)
-    # With the weak prior the answer is that of a ridge on columns of unit root mean square.
-    scale = np.r_[1.0, np.sqrt(np.mean(X**2, axis=0))]
-    design = np.column_stack([np.ones(200), X]) / scale
+    # With the weak prior the answer is that of a ridge on standardised columns.
+    design = np.column_stack([np.ones(200), (X - X.mean(axis=0)) / X.std(axis=0)])
     ridge = LogisticRegression(C=1 / WEAK, fit_intercept=False, tol=1e-10, solver="newton-cholesky").fit(design, y)
-    np.testing.assert_allclose(np.r_[pooled.global_intercept_, pooled.global_coef_], ridge.coef_[0] / scale, rtol=1e-6)
+    np.testing.assert_allclose(pooled.decision_function(X), design @ ridge.coef_[0], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")
 def test_groups_of_one_class_each_leave_the_variance_unbounded():
     random = np.random.default_rng(0)
     X, groups = random.normal(size=(100, 1)), np.repeat(np.arange(20), 5)
+    model = HierarchicalLogisticRegression(random="intercept", likelihood="restricted")
     with pytest.warns(SeparationWarning, match="20 of 20 .* the rows do not bound a variance: give group_variance"):
-        model = HierarchicalLogisticRegression(random="intercept").fit(X, groups % 2, groups=groups)
+        model.fit(X, groups % 2, groups=groups)
     assert np.isfinite(model.intercept_).all()
     assert (model.predict(X, groups=groups) == groups % 2).all()
     assert model.separated_.tolist() == list(range(20))
@@ -394,26 +401,27 @@ def test_no_warning_where_nothing_is_separated():
 def test_a_local_model_is_scikit_learns_ridge_on_its_rows(penalty):
     X, y, groups, districts = shops(6, groups=8, largest=20)
     model = LocalLogisticRegression(penalty=penalty).fit(X, y, groups=groups, within=districts)
-    design = np.column_stack([np.ones(len(X)), X])
-    scale = np.sqrt(np.mean(design**2, axis=0))
+    # The ridge is on features around their means and in units of their deviations.
+    design = np.column_stack([np.ones(len(X)), (X - X.mean(axis=0)) / X.std(axis=0)])
     sklearn = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=500, solver="newton-cholesky")
     compared = 0
     for i in range(8):
         rows = groups == i
+        odds = model.decision_function(X[rows], groups=groups[rows])
         if len(set(y[rows])) == 2:
-            expected = sklearn.fit(design[rows] / scale, y[rows]).coef_[0] / scale
-            np.testing.assert_allclose(np.r_[model.intercept_[i], model.coef_[i]], expected, rtol=1e-5, atol=1e-7)
+            expected = design[rows] @ sklearn.fit(design[rows], y[rows]).coef_[0]
+            np.testing.assert_allclose(odds, expected, rtol=1e-5, atol=1e-6)
             compared += 1
         else:  # scikit-learn wants both classes: the gradient must vanish
-            theta = np.r_[model.intercept_[i], model.coef_[i]] * scale
-            gradient = (design[rows] / scale).T @ (expit(design[rows] / scale @ theta) - y[rows]) + penalty * theta
-            np.testing.assert_allclose(gradient, 0, atol=1e-8)
+            theta = np.linalg.lstsq(design, model.decision_function(X, groups=np.full(len(X), i)))[0]
+            gradient = design[rows].T @ (expit(odds) - y[rows]) + penalty * theta
+            np.testing.assert_allclose(gradient, 0, atol=1e-7)
     assert compared >= 4
     new = model.decision_function(X[:2], groups=[100, 100], within=[1, 99])
-    expected = sklearn.fit(design[districts == 1] / scale, y[districts == 1]).coef_[0] / scale
-    assert new[0] == pytest.approx(design[0] @ expected, rel=1e-5)
-    expected = sklearn.fit(design / scale, y).coef_[0] / scale
-    assert new[1] == pytest.approx(design[1] @ expected, rel=1e-5)
+    assert new[0] == pytest.approx(
+        design[0] @ sklearn.fit(design[districts == 1], y[districts == 1]).coef_[0], rel=1e-5
+    )
+    assert new[1] == pytest.approx(design[1] @ sklearn.fit(design, y).coef_[0], rel=1e-5)
 
 
 def test_a_pooled_model_is_scikit_learns_without_penalty():
@@ -460,7 +468,8 @@ def test_the_ledger_counts_a_message_of_every_group_for_every_step():
     steps = ledger["rounds"] - 2  # the first message is X'X; the last says whether the group is separated
     assert 3 <= steps <= 12
     assert ledger["bytes_up_per_group"] == 8 * (6 + steps * (6 + 3 + 1) + 1)
-    assert ledger["bytes_down_per_group"] == 8 * 3 * (steps + 1)
+    # Downward the first answer is the centre and the unit of both features.
+    assert ledger["bytes_down_per_group"] == 8 * (4 + 3 * (steps + 1))
     assert ledger["bytes_up"] == 12 * ledger["bytes_up_per_group"]
     # The messages kept are information and gradient at the answer, in the features' units.
     design = np.column_stack([np.ones(len(X)), X])
@@ -478,12 +487,12 @@ def test_the_shrinkage_plot_goes_from_a_groups_own_estimate_to_the_shrunk_one():
     y = (random.random(900) < expit(X[:, 0] + np.linspace(-1, 1, 6)[groups])).astype(int)
     y[groups == 5] = 1
     model = HierarchicalLogisticRegression(random="all", group_variance=1e4).fit(X, y, groups=groups)
-    line = model.plot_shrinkage("x0").data[0]
-    assert len(line.x) == 3 * 5  # the group of one class has no estimate of its own
+    points = model.plot_shrinkage("x0").data[0]
+    assert points.text == tuple("01234")  # the group of one class has no estimate of its own
     for i in range(5):
         alone = LogisticRegression(C=np.inf, tol=1e-10).fit(X[groups == i], y[groups == i])
-        assert line.x[3 * i] == pytest.approx(alone.coef_[0, 0], rel=1e-4)
-        assert line.x[3 * i + 1] == model.coef_[i, 0]
+        assert points.x[i] == pytest.approx(alone.coef_[0, 0], rel=1e-4)
+        assert points.y[i] == model.coef_[i, 0]
 
 
 # -- labels, new groups, summary, errors ------------------------------------------------------------------------------
@@ -529,18 +538,17 @@ def test_the_summary_has_the_correlation_of_log_odds():
     model = HierarchicalLogisticRegression(random="intercept", group_variance=1.2, within_variance=0.5)
     summary = model.fit(X, y, groups=groups, within=districts).summary()
     total = 1.2 + 0.5 + np.pi**2 / 3
-    assert summary.intraclass_correlation == pytest.approx({"group": 1.7 / total, "within": 0.5 / total})
-    assert "Hierarchical logistic regression of 12 groups, 3 districts" in str(summary)
+    assert summary.intraclass_correlation == pytest.approx({"group": 1.7 / total, "outer group": 0.5 / total})
+    assert summary.levels["units"].tolist() == [12, 3]
     assert "residual" not in str(summary)
     estimated = HierarchicalLogisticRegression(random="intercept").fit(X, y, groups=groups)
-    assert "Restricted log-likelihood (Laplace)" in str(estimated.summary())
+    assert "marginal log-likelihood (Laplace)" in str(estimated.summary())
     assert model.coef_frame().shape == (12, 4)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y": lambda y: np.arange(len(y)) % 3}, "Only binary classification is supported.*3 classes"),
         ({"y": lambda y: np.zeros(len(y))}, "y: all rows have the same class, 0.0; two classes"),
         ({"y": lambda y: y + 0.5 * np.random.default_rng(0).random(len(y))}, "Unknown label type"),
         ({"y": lambda y: np.where(y == 1, "a", None)}, "y: labels of different types"),
@@ -549,7 +557,7 @@ def test_the_summary_has_the_correlation_of_log_odds():
         ({"X": lambda X: np.column_stack([X, X[:, 0] + X[:, 1]])}, "X: x0, x1, x2 depend on each other"),
         ({"within": lambda d: np.arange(len(d))}, "within: group .* lies in two districts"),
         ({"likelihood": "ml"}, 'likelihood: must be "restricted" or "marginal"'),
-        ({"covariance": "full"}, "covariance: must be"),
+        ({"covariance": "half"}, "covariance: must be"),
         ({"random": ["age"]}, "random: no coefficient 'age'"),
         ({"group_variance": -1.0}, "group_variance: variances must be 0 or more"),
     ],
@@ -566,5 +574,7 @@ def test_cross_validation_names_what_it_cannot_use():
     X, y, groups, _ = shops()
     with pytest.raises(InvalidData, match="cv: must lie between 2 and the rows of the rarer class"):
         HierarchicalLogisticRegressionCV(cv=1000).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=r"Only binary classification is supported.*3 classes"):
+        HierarchicalLogisticRegressionCV().fit(X, np.arange(len(y)) % 3, groups=groups)
     with pytest.raises(InvalidData, match="penalty: must be 0 or more"):
         LocalLogisticRegression(penalty=-1.0).fit(X, y, groups=groups)

@@ -3,7 +3,7 @@
 #     apt-get install r-cran-lme4 r-cran-jsonlite
 #     Rscript tests/reference/glmer.R "$COTERIE_DATA" > tests/reference/glmer.json
 #
-# nAGQ = 1 is Laplace's approximation; `||` is lme4's diagonal covariance. The optimiser's tolerance is far below the
+# Standard errors are those that lme4 prints, from the full Hessian. nAGQ = 1 is Laplace's approximation; `||` is lme4's diagonal covariance. The optimiser's tolerance is far below the
 # test's.
 suppressMessages({library(lme4); library(jsonlite)})
 folder <- file.path(commandArgs(TRUE)[1], "tabular")
@@ -18,7 +18,7 @@ fit <- function(formula, data) {
     rows = nrow(data),
     log_likelihood = as.numeric(logLik(model)),
     fixed = as.list(fixef(model)),
-    standard_error = as.list(sqrt(diag(as.matrix(vcov(model, use.hessian = FALSE))))),
+    standard_error = as.list(sqrt(diag(as.matrix(vcov(model))))),
     components = data.frame(level = components$grp, name = components$var1, variance = components$vcov),
     effects = lapply(ranef(model, condVar = FALSE), function(table) list(label = rownames(table), value = as.list(table)))
   )

@@ -1,3 +1,4 @@
+from coterie.estimators.base import UngroupedWarning as UngroupedWarning
 from coterie.estimators.baselines import LocalRegression as LocalRegression
 from coterie.estimators.baselines import PooledRegression as PooledRegression
 from coterie.estimators.baselines import SingleClusterRegression as SingleClusterRegression

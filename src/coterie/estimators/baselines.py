@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from coterie.estimators.base import GroupedRegressor, Rows
-from coterie.estimators.blocks import Tree, solve
+from coterie.estimators.blocks import Nested
 from coterie.estimators.grouping import InvalidData
-from coterie.estimators.moments import group_moments
+from coterie.estimators.moments import about, as_they_are, group_moments, merged, own_moments
+from coterie.estimators.tree import Effect, Tree
+from coterie.estimators.units import Units
 
 __all__ = ["LocalRegression", "PooledRegression", "SingleClusterRegression", "james_stein"]
 
@@ -28,20 +30,44 @@ class _Baseline(GroupedRegressor):
         self.offset = offset
 
     def _fit(self, rows: Rows) -> None:
-        moments = group_moments(rows.features, rows.response, rows.group, len(self.groups_), self.fit_intercept)
+        groups = len(self.groups_)
+        if self.fit_intercept:
+            moments = own_moments(rows.features, rows.response, rows.group, groups, rows.weights)
+        else:
+            moments = group_moments(rows.features, rows.response, rows.group, groups, False, rows.weights)
         self._set_coefficients(*self._coefficients(moments))
 
     @abc.abstractmethod
     def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Return the coefficients of groups, of districts and of all."""
+        """Return the coefficients of groups, of districts and of all; with an intercept, moments are `own_moments`."""
 
     def _pooled(self, moments: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
         """Return the regressions of each district and of all rows together."""
         district = None
         if self.within_ is not None:
-            tree = Tree.of(self._nesting.district)
-            district = _regress(np.add.reduceat(moments[:, :, tree.order], tree.starts, axis=2))
-        return district, _regress(moments.sum(axis=2, keepdims=True))[0]
+            district = self._regress(self._merge(moments, self._factors.district, len(self.within_)))
+        return district, self._together(moments)
+
+    def _together(self, moments: np.ndarray) -> np.ndarray:
+        """Return the regression of all rows together."""
+        return self._regress(self._merge(moments, np.zeros(moments.shape[2], np.intp), 1))[0]
+
+    def _merge(self, moments: np.ndarray, parent: np.ndarray, parents: int) -> np.ndarray:
+        if self.fit_intercept:
+            return merged(moments, parent, parents)
+        answer = np.zeros((*moments.shape[:2], parents))
+        np.add.at(np.moveaxis(answer, 2, 0), parent, np.moveaxis(moments, 2, 0))
+        return answer
+
+    def _regress(self, moments: np.ndarray) -> np.ndarray:
+        """Return least-squares coefficients [units, p]: around the means, where these determine them."""
+        if not self.fit_intercept:
+            return _regress(moments)[0]
+        slopes, kept = _regress(moments[1:, 1:])
+        coefficients = np.column_stack([moments[0, -1] - np.einsum("ik,ki->i", slopes, moments[0, 1:-1]), slopes])
+        if not kept.all():  # the shortest of all solutions, whose length also counts the intercept
+            coefficients[~kept] = _regress(as_they_are(moments[:, :, ~kept]))[0]
+        return coefficients
 
 
 class LocalRegression(_Baseline):
@@ -52,14 +78,14 @@ class LocalRegression(_Baseline):
     """
 
     def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        return _regress(moments), *self._pooled(moments)
+        return self._regress(moments), *self._pooled(moments)
 
 
 class PooledRegression(_Baseline):
     """Least squares on all rows together: the same model for every group."""
 
     def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        overall = _regress(moments.sum(axis=2, keepdims=True))[0]
+        overall = self._together(moments)
         districts = None if self.within_ is None else np.tile(overall, (len(self.within_), 1))
         return np.tile(overall, (len(self.groups_), 1)), districts, overall
 
@@ -85,21 +111,24 @@ class SingleClusterRegression(_Baseline):
     def _coefficients(self, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         if not (np.isfinite(self.penalty) and self.penalty > 0):
             raise InvalidData(f"penalty: must be positive, not {self.penalty}")
-        size = len(moments) - 1
+        size, groups = len(moments) - 1, len(self.groups_)
+        units = Units(np.zeros(size), np.ones(size), 0.0, self.fit_intercept)
+        if self.fit_intercept:
+            moments, centre = about(moments)
+            units = Units(np.r_[0.0, centre[:-1]], np.ones(size), float(centre[-1]), True)
+        effect = units.effect(np.arange(size), given_zero=True)
+        if not self.fit_intercept:
+            effect = Effect.of_columns(size, np.arange(size))
+        magnitude = units.magnitudes(np.arange(size)) if self.fit_intercept else np.ones(size)
         # (5.2) without districts: at its minimum over c the centre is the mean of the groups, which is formula sc.
-        solution = solve(
-            moments,
-            Tree.of(np.zeros(len(self.groups_), np.intp)),
-            np.arange(size),
-            np.full(size, 1.0 / self.penalty),
-            np.zeros(size),
-        )
-        districts = None if self.within_ is None else np.tile(solution.beta, (len(self.within_), 1))
-        return solution.theta.T, districts, solution.beta
+        solution = Nested(Tree.flat(groups), (effect,)).solve(moments, [np.diag(magnitude**2 / self.penalty)])
+        overall = units.totals(solution.beta[:, None])[0]
+        districts = None if self.within_ is None else np.tile(overall, (len(self.within_), 1))
+        return units.totals(solution.theta), districts, overall
 
 
-def _regress(moments: np.ndarray) -> np.ndarray:
-    """Return least-squares coefficients [units, p], of smallest norm, from moments [p + 1, p + 1, units].
+def _regress(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return least-squares coefficients [units, p], of smallest norm, and which units determine them all.
 
     The rank is decided on columns of length one: X'X of a year, or of an income, has eigenvalues so far apart that
     those of the intercept would look like zero.
@@ -118,7 +147,7 @@ def _regress(moments: np.ndarray) -> np.ndarray:
         span = length[few][:, :, None] * vectors[few] * kept[few][:, None, :]
         inside = np.einsum("ika,ia->ik", np.linalg.pinv(span, rcond=_SPAN), coefficients[few])
         coefficients[few] = np.einsum("iak,ik->ia", span, inside)
-    return coefficients
+    return coefficients, np.asarray(kept.all(axis=1))
 
 
 def james_stein(

@@ -81,26 +81,29 @@ class Bernoulli:
         groups: int,
         intercept: bool,
         offset: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
     ) -> None:
         order = np.argsort(group, kind="stable")
         self.features, self.target, self.group = features[order], target[order], group[order]
         self.offset = None if offset is None else offset[order]
+        self.weights = None if weights is None else weights[order]
         self.groups, self.intercept = groups, intercept
         self.size = features.shape[1] + int(intercept)
         self.traffic = Traffic()
-        # The first message, for the features' units, their independence and the start: X'X, and the offset's sum.
-        self._count(up=self.size * (self.size + 1) // 2 + int(offset is not None), down=0)
+        # The first message, for the features' units, their independence and the start: X'X, and the offset's sum. The
+        # answer is the centre and the unit of every feature.
+        self._count(up=self.size * (self.size + 1) // 2 + int(offset is not None), down=2 * features.shape[1])
         self._bound: np.ndarray | None = None
         self._null_loss: float | None = None
 
-    def part(self, kept: np.ndarray, order: np.ndarray) -> "Bernoulli":
+    def part(self, kept: np.ndarray) -> "Bernoulli":
         """Return the rows of some groups, in this order of groups; its messages are counted with those of the whole."""
         position = np.full(self.groups, -1)
-        position[kept[order]] = np.arange(len(kept))
+        position[kept] = np.arange(len(kept))
         rows = position[self.group] >= 0
-        offset = None if self.offset is None else self.offset[rows]
+        offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
         group = position[self.group[rows]]
-        part = Bernoulli(self.features[rows], self.target[rows], group, len(kept), self.intercept, offset)
+        part = Bernoulli(self.features[rows], self.target[rows], group, len(kept), self.intercept, offset, weights)
         part.traffic = self.traffic  # drops its own count of the first message, which was sent before
         return part
 
@@ -114,19 +117,27 @@ class Bernoulli:
 
     def loss(self, theta: np.ndarray) -> float:
         """Return the loss of all rows."""
-        eta = self.predictor(theta)
-        return float(np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta)).sum())
+        return float(self._losses(self.predictor(theta)).sum())
+
+    def _losses(self, eta: np.ndarray) -> np.ndarray:
+        losses = np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta))
+        return losses if self.weights is None else losses * self.weights
 
     def at(self, theta: np.ndarray) -> Answer:
         """Return the groups' messages at theta."""
         self._count(up=self.size * (self.size + 1) // 2 + self.size + 1, down=self.size)
         eta = self.predictor(theta)
-        loss = np.logaddexp(0.0, np.where(self.target == 1.0, -eta, eta))
+        loss = self._losses(eta)
         weight = np.maximum(expit(eta) * expit(-eta), _TINY)
         # 1 - mu where y = 1 as expit(-eta), which keeps its digits where mu is nearly 1.
         residual = np.where(self.target == 1.0, expit(-eta), -expit(eta))
         moments = group_moments(
-            self.features, residual / weight, self.group, self.groups, self.intercept, weights=weight
+            self.features,
+            residual / weight,
+            self.group,
+            self.groups,
+            self.intercept,
+            weights=weight if self.weights is None else weight * self.weights,
         )
         return Answer(theta, np.bincount(self.group, weights=loss, minlength=self.groups), moments)
 
@@ -148,7 +159,8 @@ class Bernoulli:
         """Return X'X / 4 of every group, an upper bound of its information: a step with it always descends."""
         if self._bound is None:
             zero = np.zeros(len(self.group))
-            self._bound = group_moments(self.features, zero, self.group, self.groups, self.intercept)[:-1, :-1] / 4.0
+            moments = group_moments(self.features, zero, self.group, self.groups, self.intercept, self.weights)
+            self._bound = moments[:-1, :-1] / 4.0
         return self._bound
 
     def skew(self, theta: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -158,7 +170,7 @@ class Bernoulli:
         """
         self._count(up=self.size, down=self.size * (self.size + 1) // 2)
         eta = self.predictor(theta)
-        slope = expit(eta) * expit(-eta) * -np.tanh(eta / 2.0)
+        slope = expit(eta) * expit(-eta) * -np.tanh(eta / 2.0) * (1.0 if self.weights is None else self.weights)
         for start in range(0, len(eta), _BLOCK):
             block = slice(start, start + _BLOCK)
             z = self._design(block)
@@ -171,22 +183,20 @@ class Bernoulli:
             change[first + k] = np.bincount(self.group, weights=slope * self.features[:, k], minlength=self.groups)
         return change
 
-    def separated(self, theta: np.ndarray, random: np.ndarray) -> np.ndarray:
+    def separated(self, theta: np.ndarray, intercepts: bool) -> np.ndarray:
         """Return which groups [groups] these coefficients separate: every row on its own class's side.
 
-        Without a penalty such a group's coefficients would grow without bound. If the intercept is random, a group of a
-        single class is separated, whatever its coefficients.
+        Without a penalty such a group's coefficients would grow without bound. If intercepts vary, a group of a single
+        class is separated, whatever its coefficients.
         """
         self._count(up=1, down=self.size)
-        kept = np.zeros_like(theta)
-        kept[random] = theta[random]
         offset, self.offset = self.offset, None
-        margin = np.where(self.target == 1.0, 1.0, -1.0) * self.predictor(kept)
+        margin = np.where(self.target == 1.0, 1.0, -1.0) * self.predictor(theta)
         self.offset = offset
         rows = np.bincount(self.group, minlength=self.groups)
         right = np.bincount(self.group[margin > 0.0], minlength=self.groups)
         separated = right == rows
-        if self.intercept and 0 in random:
+        if intercepts:
             ones = np.bincount(self.group, weights=self.target, minlength=self.groups)
             separated |= (ones == 0) | (ones == rows)
         return separated & (rows > 0)

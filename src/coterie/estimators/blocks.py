@@ -1,246 +1,254 @@
 """The exact solution of the hierarchical linear model, (5.2), for all groups at once and from their moments alone.
 
-    y = X theta_i + noise,   theta_i = w_j + u_i,   w_j = beta + v_j,
-    u_i ~ N(0, s2 diag(group)),   v_j ~ N(0, s2 diag(within))
+    y = X theta_i + noise,   theta_i = w_j + B u_i,   w_j = beta + B v_j,   u_i ~ N(0, s2 D),   v_j ~ N(0, s2 E)
 
-for group i in district j, with noise of variance s2 and a flat prior on beta; `group` and `within` are ratios to s2,
-zero where a coefficient does not vary. Upward, the random coefficients are absorbed one at a time, each with a Schur
-complement: with V = I + r z z' the moments z_a' V^-1 z_b are m_ab - r m_ak m_kb / (1 + r m_kk), and det V = 1 + r m_kk.
-That needs no inverse of a block, allows r = 0, and a random intercept costs one step. Groups are then summed into
-districts, districts are absorbed in the same way and summed, and beta solves the remaining p x p system. Downward,
-s_j = Z' V^-1 (y - X beta) gives v_j = within * s_j, and the same for u_i. The cost is linear in the number of groups,
-and no Python loop runs over them.
+for group i in district j (and that in a region, and so on), with noise of variance s2 and a flat prior on beta. D and E
+are ratios to s2, [k, k] and possibly singular; the basis B says which combinations of columns vary. Upward, D = L d
+L' is
+absorbed one column z of X B L at a time, each with a Schur complement: with V = I + d z z' the moments a' V^-1 b are
+m_ab - d m_az m_zb / (1 + d m_zz), and det V = 1 + d m_zz. That needs no inverse of a block, allows d = 0, and a random
+intercept costs one step. Groups are then summed into districts, which are absorbed in the same way, and so on; beta
+solves the remaining p x p system. Downward, s = Z' V^-1 (y - X mean above) gives the effects D s. The cost is linear in
+the number of groups, and no Python loop runs over them. Effects that cross each other are solved in `crossed.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.solution import BLOCK, Level, Solution
+from coterie.estimators.tree import Effect, Tree
 
-__all__ = ["Absorbed", "Solution", "Tree", "absorb", "finish", "solve"]
-
-_BLOCK = 2048  # groups at a time: their moments stay in the processor's cache
-
-
-@dataclass(frozen=True)
-class Tree:
-    """Groups in the order of their districts."""
-
-    order: np.ndarray  # [groups] position of each group in the caller's order
-    district: np.ndarray  # [groups] in this order, so never decreasing
-    starts: np.ndarray  # [districts] where each begins
-
-    @classmethod
-    def of(cls, district: np.ndarray) -> "Tree":
-        """Sort groups by the codes of their districts, each of which has at least one."""
-        order = np.argsort(district, kind="stable")
-        ordered = district[order]
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        return cls(order, np.cumsum(np.r_[0, ordered[1:] != ordered[:-1]]), starts)
-
-    def every(self, step: int) -> tuple[np.ndarray, "Tree"]:
-        """Return every step-th group, as positions in this tree's order, and the tree of these."""
-        kept = np.arange(0, len(self.order), step)
-        return kept, Tree.of(self.district[kept])
-
-
-@dataclass(frozen=True)
-class Level:
-    """One level after its own random coefficients were absorbed."""
-
-    ratio: np.ndarray  # [random]
-    schur: np.ndarray  # [random, p + 1, units]: the rows Z' V^-1 [X y] of each unit
-    residual: np.ndarray  # [random, units]: s = Z' V^-1 (y - X mean of the level above)
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Coefficients in the tree's order, and the quantities that likelihood and covariances are computed from."""
-
-    beta: np.ndarray  # [p]
-    within: np.ndarray  # [p, districts]
-    theta: np.ndarray  # [p, groups]
-    covariance: np.ndarray  # [p, p] of beta, in units of s2
-    squares: float  # y' P y: the residual sum of squares at the solution
-    log_determinant: float  # log det V + log det X' V^-1 X
-    random: np.ndarray
-    groups: Level
-    districts: Level
-    tree: Tree
-
-    def district_covariance(self) -> np.ndarray:
-        """Return the covariance [p, p, districts] of every district's coefficients, in units of s2."""
-        size = len(self.beta)
-        same = np.broadcast_to(self.covariance[:, :, None], (size, size, self.within.shape[1]))
-        return _below(same, self.districts, self.random)
-
-    def group_covariance(self, groups: np.ndarray) -> np.ndarray:
-        """Return the covariance [p, p, n] of the coefficients of some groups (positions in the tree's order)."""
-        above = self.district_covariance()[:, :, self.tree.district[groups]]
-        level = Level(self.groups.ratio, self.groups.schur[:, :, groups], self.groups.residual[:, groups])
-        return _below(above, level, self.random)
-
-    def slopes(self, variance: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the derivative of the REML criterion for each ratio, of groups and districts, and its scale.
-
-        The derivative for a ratio is the sum over units of (Z'PZ)_kk - s_k^2 / s2, P the projection that REML uses;
-        the sum of the squares of (Z'PZ)_kk is half the information about that ratio, apart from what units share.
-        """
-        size = len(self.beta)
-        trace, square = np.zeros(len(self.random)), np.zeros(len(self.random))
-        above = self.district_covariance()
-        for start in range(0, self.theta.shape[1], _BLOCK):
-            block = slice(start, start + _BLOCK)
-            # A single district has one covariance for all groups, which makes this a product of matrices.
-            shared = above[:, :, 0] if above.shape[2] == 1 else above[:, :, self.tree.district[block]]
-            _add_traces(self.groups.schur[:, :size, block], self.random, shared, trace, square)
-        top_trace, top_square = np.zeros(len(self.random)), np.zeros(len(self.random))
-        _add_traces(self.districts.schur[:, :size], self.random, self.covariance, top_trace, top_square)
-        group = trace - np.sum(self.groups.residual**2, axis=1) / variance
-        within = top_trace - np.sum(self.districts.residual**2, axis=1) / variance
-        return group, within, square, top_square
+__all__ = ["Absorbed", "Nested", "as_matrix", "solve_top"]
 
 
 @dataclass(frozen=True)
 class Absorbed:
     """The moments after the groups' random coefficients were absorbed; they depend on the groups' ratios alone."""
 
-    ratio: np.ndarray  # [random]
-    schur: np.ndarray  # [random, p + 1, groups]
-    totals: np.ndarray  # [p + 1, p + 1, districts]
+    ratio: np.ndarray  # [k, k]
+    schur: np.ndarray  # [k, p + 1, groups]
+    totals: np.ndarray  # [p + 1, p + 1, units above]
     log_determinant: float
-    random: np.ndarray
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Levels that lie within each other, the finest first, with the coefficients that vary at each."""
+
     tree: Tree
+    effects: tuple[Effect, ...]
+
+    @property
+    def units(self) -> int:
+        """How many groups there are."""
+        return len(self.tree.order)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many units each level has."""
+        return self.tree.sizes
+
+    @property
+    def unit_codes(self) -> tuple[np.ndarray, ...]:
+        """The caller's code of each unit of every level."""
+        return self.tree.codes
+
+    def part(self, step: int) -> tuple[np.ndarray, "Nested"]:
+        """Return every step-th group, in the new structure's order."""
+        kept, tree = self.tree.every(step)
+        codes = (np.arange(len(kept)), *tree.codes[1:])
+        return kept[tree.order], Nested(Tree(codes[0], tree.parents, codes), self.effects)
+
+    def theta(self, beta: np.ndarray, effects: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the coefficients [p, groups] that beta and the effects [k, units] of every level make."""
+        means = beta[:, None]
+        for level in reversed(range(len(self.effects))):
+            if level + 1 < len(self.effects):
+                means = means[:, self.tree.parents[level]]
+            means = means + self.effects[level].basis @ effects[level]
+        return means
+
+    def solve(
+        self,
+        moments: np.ndarray,
+        ratios: Sequence[np.ndarray],
+        ridge: float = 0.0,
+        beta: np.ndarray | None = None,
+        marginal: bool = False,
+        fixed: tuple[np.ndarray, float] | None = None,
+    ) -> Solution:
+        """Solve for all coefficients; moments [p + 1, p + 1, groups] are in the tree's order; see `finish`."""
+        return self.finish(self.absorb(moments, ratios[0]), ratios[1:], ridge, beta, marginal, fixed)
+
+    def absorb(self, moments: np.ndarray, ratio: np.ndarray) -> Absorbed:
+        """Absorb the groups' random coefficients and sum the groups into the units above."""
+        size, effect = len(moments), self.effects[0]
+        ratio = as_matrix(ratio)
+        schur = np.empty((len(ratio), size, moments.shape[2]))
+        parent = self.tree.parents[0] if self.tree.parents else np.zeros(moments.shape[2], np.intp)
+        totals = np.zeros((size, size, int(parent[-1]) + 1))
+        log_determinant = 0.0
+        for start in range(0, moments.shape[2], BLOCK):
+            block = slice(start, start + BLOCK)
+            part = moments[:, :, block].copy()
+            log_determinant += _absorb(part, effect, ratio)
+            schur[:, :, block] = _rows(part, effect.basis)
+            _add_by_parent(totals, part, parent[block])
+        return Absorbed(ratio, schur, totals, log_determinant)
+
+    def finish(
+        self,
+        absorbed: Absorbed,
+        ratios: Sequence[np.ndarray],
+        ridge: float = 0.0,
+        beta: np.ndarray | None = None,
+        marginal: bool = False,
+        fixed: tuple[np.ndarray, float] | None = None,
+    ) -> Solution:
+        """Absorb the other levels, solve for beta, and go down again.
+
+        A ridge is the precision of a normal prior on beta instead of the flat one. A given beta is kept, and the
+        determinant and the covariances are then those of the random coefficients given beta. `marginal` leaves out the
+        determinant of beta's information. `fixed`, a and b, solves under the constraint a' beta = b.
+        """
+        schurs, matrices = [absorbed.schur], [absorbed.ratio]
+        totals, log_determinant = absorbed.totals.copy(), absorbed.log_determinant
+        for level, effect in enumerate(self.effects[1:], start=1):
+            matrices.append(as_matrix(ratios[level - 1]))
+            log_determinant += _absorb(totals, effect, matrices[-1])
+            schurs.append(_rows(totals, effect.basis))
+            if level < len(self.effects) - 1:
+                parent = self.tree.parents[level]
+                above = np.zeros((*totals.shape[:2], int(parent[-1]) + 1))
+                _add_by_parent(above, totals, parent)
+                totals = above
+        total = totals.sum(axis=2)
+        beta, covariance, squares, determinant = solve_top(np.triu(total) + np.triu(total, 1).T, ridge, beta, fixed)
+        quiet = marginal or not covariance.any()
+        means, levels = self._down(beta, matrices, schurs)
+        return Solution(
+            beta,
+            means,
+            covariance,
+            np.zeros_like(covariance) if quiet else covariance,
+            squares,
+            log_determinant + (0.0 if quiet else determinant),
+            levels,
+            self.tree,
+        )
+
+    def _down(
+        self, beta: np.ndarray, ratios: list[np.ndarray], schurs: list[np.ndarray]
+    ) -> tuple[tuple[np.ndarray, ...], tuple[Level, ...]]:
+        """Return the coefficients of all units, and their levels with residuals, from the top to the groups."""
+        means: list[np.ndarray] = []
+        levels: list[Level] = []
+        above = np.repeat(beta[:, None], schurs[-1].shape[2], axis=1)
+        for level in reversed(range(len(schurs))):
+            if means:
+                above = means[0][:, self.tree.parents[level]]
+            schur = schurs[level]
+            residual = schur[:, -1].copy()
+            for a in range(len(beta)):
+                residual -= schur[:, a] * above[a]
+            levels.insert(0, Level(self.effects[level], ratios[level], schur, residual))
+            means.insert(0, above + self.effects[level].basis @ (ratios[level] @ residual))
+        return tuple(means), tuple(levels)
 
 
-def solve(
-    moments: np.ndarray,
-    tree: Tree,
-    random: np.ndarray,
-    group: np.ndarray,
-    within: np.ndarray,
-    ridge: float = 0.0,
-    beta: np.ndarray | None = None,
-) -> Solution:
-    """Solve for all coefficients; moments [p + 1, p + 1, groups] are in the tree's order, ratios [random]."""
-    return finish(absorb(moments, tree, random, group), within, ridge, beta)
+def as_matrix(ratio: np.ndarray) -> np.ndarray:
+    """Return a covariance; a vector is its diagonal."""
+    return np.diag(ratio) if ratio.ndim == 1 else ratio
 
 
-def absorb(moments: np.ndarray, tree: Tree, random: np.ndarray, group: np.ndarray) -> Absorbed:
-    """Absorb the groups' random coefficients and sum the groups into districts."""
-    size = len(moments)
-    schur = np.empty((len(random), size, moments.shape[2]))
-    totals = np.zeros((size, size, len(tree.starts)))
-    log_determinant = 0.0
-    for start in range(0, moments.shape[2], _BLOCK):
-        block = slice(start, start + _BLOCK)
-        part = moments[:, :, block].copy()
-        log_determinant += _absorb(part, random, group)
-        for k, column in enumerate(random):
-            schur[k, :, block] = _row(part, column)
-        _add_by_district(totals, part, tree.district[block])
-    return Absorbed(group, schur, totals, log_determinant, random, tree)
-
-
-def finish(absorbed: Absorbed, within: np.ndarray, ridge: float = 0.0, beta: np.ndarray | None = None) -> Solution:
-    """Absorb the districts' random coefficients, solve for beta, and go down again.
-
-    A ridge is the precision of a normal prior on beta instead of the flat one. A given beta is kept, and the
-    determinant and the covariances are then those of the random coefficients given beta.
-    """
-    random, tree, totals = absorbed.random, absorbed.tree, absorbed.totals.copy()
-    size, districts = len(totals) - 1, len(tree.starts)
-    log_determinant = absorbed.log_determinant + _absorb(totals, random, within)
-    total = totals.sum(axis=2)
-    total = np.triu(total) + np.triu(total, 1).T
-    if beta is None:
-        beta, covariance, determinant = _top(total, ridge)
-        log_determinant += determinant
-    else:
-        covariance = np.zeros((size, size))
-    squares = float(total[size, size] - total[:size, size] @ beta)
-    means = np.repeat(beta[:, None], districts, axis=1)
-    rows = np.stack([_row(totals, k) for k in random]) if len(random) else totals[:0]
-    top = _level(within, rows, means)
-    means[random] += within[:, None] * top.residual
-    theta = means[:, tree.district]
-    bottom = _level(absorbed.ratio, absorbed.schur, theta)
-    theta[random] += absorbed.ratio[:, None] * bottom.residual
-    return Solution(beta, means, theta, covariance, squares, log_determinant, random, bottom, top, tree)
-
-
-def _top(total: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return beta, its covariance and the log determinant of its information, from the moments of all together."""
+def solve_top(
+    total: np.ndarray, ridge: float, beta: np.ndarray | None, fixed: tuple[np.ndarray, float] | None
+) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Return beta, its covariance, the sum of squares and the log determinant of beta's information."""
     size = len(total) - 1
+    products, response = total[:size, :size], total[:size, size]
+    if beta is not None:
+        squares = float(total[size, size] - 2.0 * response @ beta + beta @ products @ beta)
+        return beta, np.zeros((size, size)), squares, 0.0
     try:
-        factor = np.linalg.cholesky(total[:size, :size] + ridge * np.eye(size))
+        factor = np.linalg.cholesky(products + ridge * np.eye(size))
     except np.linalg.LinAlgError:
         raise InvalidData("X: the coefficients are not determined; remove features that depend on each other") from None
     inverse = np.linalg.inv(factor)
     covariance = inverse.T @ inverse
-    return covariance @ total[:size, size], covariance, 2.0 * float(np.log(np.diag(factor)).sum())
+    beta = covariance @ response
+    squares = float(total[size, size] - response @ beta)
+    if fixed is not None:
+        contrast, value = fixed
+        along = covariance @ contrast
+        miss = (float(contrast @ beta) - value) / float(contrast @ along)
+        beta = beta - along * miss
+        squares += miss**2 * float(contrast @ along)
+    return beta, covariance, squares, 2.0 * float(np.log(np.diag(factor)).sum())
 
 
-def _absorb(moments: np.ndarray, random: np.ndarray, ratio: np.ndarray) -> float:
+def _absorb(moments: np.ndarray, effect: Effect, ratio: np.ndarray) -> float:
     """Absorb random coefficients with these ratios, in place; return the sum of the log determinants of V.
 
     Only the upper triangle, where b >= a, is kept up to date, which is half of the work; see `_row`.
     """
     log_determinant = 0.0
-    for k, r in zip(random, ratio, strict=True):
+    lower, diagonal = _factor(ratio)
+    columns = effect.basis @ lower
+    for k, r in enumerate(diagonal):
         if r == 0.0:
             continue
-        row = _row(moments, k)
-        pivot = 1.0 + r * row[k]
+        column, own = columns[:, k], effect.own[k]
+        others = [j for j in np.flatnonzero(column) if j != own]
+        row = column[own] * _row(moments, own)
+        for j in others:
+            row += column[j] * _row(moments, j)
+        pivot = 1.0 + r * np.tensordot(column, row[:-1], axes=1)
         log_determinant += float(np.log(pivot).sum())
         scaled = row * (r / pivot)
         for a in range(len(row)):
             moments[a, a:] -= row[a] * scaled[a:]
-        # m_ak - r m_ak m_kk / (1 + r m_kk), without the difference, which cancels where r m_kk is large.
+        # z'V^-1[X y] is row / pivot; as a difference it would cancel where r is large. One row of the moments follows.
         shrunk = row / pivot
-        moments[:k, k], moments[k, k:] = shrunk[:k], shrunk[k:]
+        for j in others:
+            shrunk = shrunk - column[j] * _row(moments, j)
+        shrunk /= column[own]
+        moments[:own, own], moments[own, own:] = shrunk[:own], shrunk[own:]
     return log_determinant
 
 
-def _row(moments: np.ndarray, k: int) -> np.ndarray:
+def _factor(ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return L, with ones on its diagonal, and d with ratio = L diag(d) L'; a singular ratio has zeros in d."""
+    size = len(ratio)
+    lower, diagonal, rest = np.eye(size), np.zeros(size), np.array(ratio, dtype=np.float64)
+    for k in range(size):
+        diagonal[k] = rest[k, k]
+        if rest[k, k] != 0.0 and k + 1 < size:
+            lower[k + 1 :, k] = rest[k + 1 :, k] / rest[k, k]
+            rest[k + 1 :, k + 1 :] -= np.outer(lower[k + 1 :, k], rest[k, k + 1 :])
+    return lower, diagonal
+
+
+def _row(moments: np.ndarray, k: Any) -> np.ndarray:
     """Return a copy of row k of symmetric matrices, from their upper triangles."""
     return np.concatenate([moments[:k, k], moments[k, k:]])
 
 
-def _add_by_district(totals: np.ndarray, part: np.ndarray, district: np.ndarray) -> None:
-    """Add the moments of some groups, in the order of their districts, to the districts' totals."""
-    starts = np.flatnonzero(np.r_[True, district[1:] != district[:-1]])
-    totals[:, :, district[starts]] += np.add.reduceat(part, starts, axis=2)
+def _rows(moments: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Return basis' times symmetric matrices [k, p + 1, units], from their upper triangles."""
+    rows = np.zeros((basis.shape[1], *moments.shape[1:]))
+    for j in np.flatnonzero(basis.any(axis=1)):
+        whole = _row(moments, j)
+        for k in np.flatnonzero(basis[j]):
+            rows[k] += basis[j, k] * whole
+    return rows
 
 
-def _level(ratio: np.ndarray, schur: np.ndarray, mean: np.ndarray) -> Level:
-    """Return the level with its residuals Z' V^-1 y - Z' V^-1 X mean."""
-    residual = schur[:, -1].copy()
-    for a in range(len(mean)):
-        residual -= schur[:, a] * mean[a]
-    return Level(ratio, schur, residual)
-
-
-def _below(above: np.ndarray, level: Level, random: np.ndarray) -> np.ndarray:
-    """Return the covariance of coefficients one level down: K above K' + D - D S D with K = I - D Z' V^-1 X."""
-    size = above.shape[0]
-    keep = np.zeros_like(above)
-    keep[np.arange(size), np.arange(size)] = 1.0
-    keep[random] -= level.ratio[:, None, None] * level.schur[:, :size]
-    covariance = np.einsum("abn,bcn,dcn->adn", keep, above, keep, optimize=True)
-    covariance[np.ix_(random, random)] -= level.ratio[:, None, None] * level.schur[:, random] * level.ratio[:, None]
-    covariance[random, random] += level.ratio[:, None]
-    return covariance
-
-
-def _add_traces(
-    schur: np.ndarray, random: np.ndarray, covariance: np.ndarray, trace: np.ndarray, square: np.ndarray
-) -> None:
-    """Add, for each random coefficient, the sum over units of (Z'PZ)_kk and of its square."""
-    for k, column in enumerate(random):
-        row = schur[k]
-        spread = covariance @ row if covariance.ndim == 2 else np.einsum("abn,bn->an", covariance, row)
-        diagonal = row[column] - np.einsum("an,an->n", row, spread)
-        trace[k] += diagonal.sum()
-        square[k] += (diagonal**2).sum()
+def _add_by_parent(totals: np.ndarray, part: np.ndarray, parent: np.ndarray) -> None:
+    """Add the moments of some units, in the order of their parents, to the parents' totals."""
+    starts = np.flatnonzero(np.r_[True, parent[1:] != parent[:-1]])
+    totals[:, :, parent[starts]] += np.add.reduceat(part, starts, axis=2)

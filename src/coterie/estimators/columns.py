@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
 
 from coterie.estimators.grouping import InvalidData
+from coterie.spec import nearest
 
-__all__ = ["has_column", "named", "need_pandas", "read_offset", "refuse_text", "take", "without"]
+__all__ = ["has_column", "named", "need_pandas", "refuse_text", "refuse_unknown", "take", "without"]
 
 
 def need_pandas(what: str) -> Any:
@@ -28,8 +28,26 @@ def refuse_text(X: Any) -> None:
                 np.asarray(values, dtype=np.float64)
             except (TypeError, ValueError):
                 raise InvalidData(
-                    f"X: column {column!r} is not numeric; encode it, leave it out, or name it with groups= or within="
+                    f"X: column {column!r} is not numeric; encode it (from_formula does), leave it out, or name "
+                    "it with groups= or within="
                 ) from None
+
+
+def refuse_unknown(X: Any, known: Any) -> None:
+    """Refuse a DataFrame with a column that was not there at fit, if a guess or advice can be given.
+
+    scikit-learn refuses the others, with sentences that its own tests ask for.
+    """
+    columns = [str(column) for column in getattr(X, "columns", ())]
+    if known is None or not columns:
+        return
+    absent = [name for name in known if name not in columns]
+    for column in columns:
+        if column in known:
+            continue
+        guess = nearest(column, absent)
+        if guess or not absent:
+            raise InvalidData(f"X: column {column!r} was not there at fit{guess or '; leave it out'}")
 
 
 def has_column(X: Any, column: Any) -> bool:
@@ -49,20 +67,6 @@ def without(X: Any, columns: list[Any]) -> Any:
     if not columns:
         return X
     return X.drop(columns=columns) if hasattr(X, "columns") else np.delete(np.asarray(X), columns, axis=1)
-
-
-def read_offset(offset: Any, rows: int) -> np.ndarray | None:
-    """Check an offset: one finite number per row, or None."""
-    if offset is None:
-        return None
-    values = column_or_1d(np.asarray(offset, dtype=np.float64))
-    if len(values) != rows:
-        raise InvalidData(f"offset: {len(values)} numbers for {rows} rows; give one per row")
-    if not np.isfinite(values).all():
-        raise InvalidData(
-            f"offset: row {np.flatnonzero(~np.isfinite(values))[0]} is not finite; fill it or leave it out"
-        )
-    return values
 
 
 def named(column: Any, default: str) -> str:

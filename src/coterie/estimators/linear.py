@@ -2,30 +2,31 @@
 
 The model is (5.2) of Lyu, Hanzely and Kolar 2022. Its solution is that of the mixed model of statistics for any design,
 although the paper says they differ in general (docs/reference/papers.md). It is computed exactly, in one round, from
-each group's sums of products. Variances are given, or estimated by REML; the results then agree with lme4's.
+each group's sums of products. Variances are given, or estimated by REML or maximum likelihood; the results then agree
+with lme4's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from coterie.estimators.base import GroupedRegressor, Rows
-from coterie.estimators.blocks import Solution, Tree, solve
 from coterie.estimators.grouping import UNSEEN, InvalidData
-from coterie.estimators.hierarchy import Hierarchical, Variance
-from coterie.estimators.moments import group_moments, message_size, pack, rescaled, unpack
-from coterie.estimators.reml import Problem, Variances, restricted_likelihood
-from coterie.estimators.summary import Summary, summarise
+from coterie.estimators.hierarchy import Hierarchical, Layout, Variance
+from coterie.estimators.linear_inference import LinearInference
+from coterie.estimators.model import HierarchicalModel
+from coterie.estimators.moments import about, group_moments, message_size, own_moments, pack, rescaled, unpack
+from coterie.estimators.reml import Estimate, Problem, estimate
+from coterie.estimators.units import Units
 
 __all__ = ["HierarchicalLinearRegression"]
 
-_DISTANT = 1e6  # standard deviations between the mean and 0
 _ROWS = 4096  # rows at a time, where every row has its own covariance
 
 
-class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
+class HierarchicalLinearRegression(LinearInference, HierarchicalModel, Hierarchical, GroupedRegressor):
     """Linear regression for rows in groups (schools), which may lie in districts.
 
     The coefficients of a group are theta_i = w_j + u_i and those of its district w_j = beta + v_j. The
@@ -33,27 +34,41 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
 
     Args:
         groups: column of X with each row's group; None: the array `groups` of `fit` (none there: one group).
-        within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts).
-        random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"].
-        covariance: "diagonal": each coefficient has its own variance at each level, so that a feature's unit does not
-            matter; "isotropic": one variance per level for all coefficients.
+        within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts). A
+        list
+            names further levels: districts, regions, countries.
+        random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"]; a mapping
+            from the levels' names gives each level its own.
+        covariance: "full": the random coefficients of a level are correlated; "diagonal": each has its own variance, so
+            that a feature's unit does not matter, but its zero does; "isotropic": one variance per level for all.
         fit_intercept: whether there is an intercept.
-        residual_variance: variance of the noise; None: estimated by REML.
-        group_variance: variance between the groups of a district: a number, one for each random coefficient, or a
-            mapping from their names; None: estimated by REML.
+        residual_variance: variance of the noise; None: estimated.
+        group_variance: variance between the groups of a district: a number, one for each random coefficient, a
+            mapping from their names, or a matrix; None: estimated.
         within_variance: variance between districts, likewise.
         offset: column of X that is added to the linear predictor with coefficient 1, such as another model's
             out-of-fold prediction; None: the array `offset` of `fit` (none there: none).
         federated: fit from the groups' messages alone, which are p(p+1)/2 + p numbers (and y'y, where a variance is
             estimated) for p coefficients. The result is the same; `ledger_` lists the bytes.
+        likelihood: which one is maximised: "restricted" (REML) or "marginal" (ML).
+        crossed: columns of X with levels that cross the groups (neighbourhoods and schools); their intercepts vary,
+            unless `random` says more.
+        weights: column of X with weights: the noise of a row has the residual variance divided by its weight.
+        missing: "raise" an error where a value is missing, or "drop" the row (a prediction is NaN there).
+        formula: a formula such as "score ~ age + (1 + age | district/school)"; see `from_formula`.
 
     Attributes:
         groups_, within_: labels of groups and districts; `group_within_` is the position of each group's district.
         coef_, intercept_: [groups, features] and [groups].
         within_coef_, within_intercept_: the same for districts, or None.
-        global_coef_, global_intercept_: beta.
+        global_coef_, global_intercept_: beta; `global_covariance_` is its covariance, given the variances.
+        bse_, pvalues_: standard errors and p-values of beta.
+        random_effects_: for each level a table of the deviations of its units, with standard errors.
         variance_components_: "residual", and "group" and "within" as mappings from the names of coefficients.
-        log_likelihood_: the restricted one; None where all variances were given.
+        covariances_: the covariance of the random coefficients of each level, by its name.
+        log_likelihood_, aic_, bic_: None where all variances were given.
+        converged_: whether the search for the variances ended at a maximum.
+        n_dropped_: rows left out because of missing values.
         statistics_: the groups' messages.
         ledger_: with `federated`, the bytes sent; otherwise None.
 
@@ -71,14 +86,19 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         self,
         groups: Any = None,
         within: Any = None,
-        random: str | Sequence[str] = "all",
-        covariance: str = "diagonal",
+        random: str | Sequence[str] | Mapping[str, Any] = "all",
+        covariance: str | Mapping[str, str] = "full",
         fit_intercept: bool = True,
         residual_variance: float | None = None,
         group_variance: Variance = None,
         within_variance: Variance = None,
         offset: Any = None,
         federated: bool = False,
+        likelihood: str = "restricted",
+        crossed: Any = None,
+        weights: Any = None,
+        missing: str = "raise",
+        formula: str | None = None,
     ) -> None:
         self.groups = groups
         self.within = within
@@ -90,6 +110,13 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         self.within_variance = within_variance
         self.offset = offset
         self.federated = federated
+        self.likelihood = likelihood
+        self.crossed = crossed
+        self.weights = weights
+        self.missing = missing
+        self.formula = formula
+
+    _title, _approximation = "Hierarchical linear regression", ""
 
     def predict(
         self, X: Any, groups: Any = None, within: Any = None, offset: Any = None, return_std: bool = False
@@ -103,109 +130,94 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
         predicted = self._linear(rows)
         return (predicted, np.sqrt(self._variance(rows))) if return_std else predicted
 
-    def summary(self, level: float = 0.95) -> Summary:
-        """Return global coefficients with standard errors and intervals, variances, and intraclass correlations."""
-        check_is_fitted(self)
-        return summarise(self, level)
-
-    def plot_shrinkage(self, coefficient: str | None = None) -> Any:
-        """Return a Plotly figure: each group's own estimate of a coefficient against the shrunk one."""
-        from coterie.estimators.plot import plot_shrinkage
-
-        check_is_fitted(self)
-        return plot_shrinkage(self, coefficient)
-
     # -- from rows to statistics ------------------------------------------------------------------------------------
 
-    def _statistics(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the groups' moments and numbers of rows; if federated, as read from their messages."""
-        response = rows.response
-        self._refuse_distant(response)
-        groups = len(self.groups_)
-        moments = group_moments(rows.features, response, rows.group, groups, self.fit_intercept)
-        counts = np.bincount(rows.group, minlength=groups).astype(np.float64)
-        estimated = self._estimated()
-        self.statistics_ = pack(moments, counts, estimated, self.fit_intercept)
+    def _statistics(self, rows: Rows, layout: Layout) -> None:
+        """Keep the units' messages, from which alone everything else is computed, and the ledger."""
+        estimated, weighted = self._estimated(), rows.weights is not None
+        if self.fit_intercept:
+            moments = own_moments(rows.features, rows.response, layout.unit, layout.units, rows.weights)
+        else:
+            moments = group_moments(rows.features, rows.response, layout.unit, layout.units, False, rows.weights)
+        counts = np.bincount(layout.unit, minlength=layout.units).astype(np.float64)
+        logarithms = None
+        if rows.weights is not None:
+            logarithms = np.bincount(layout.unit, np.log(rows.weights), layout.units)
+        self._weighted = weighted
+        self._remember(rows)
+        self.statistics_ = pack(moments, counts, estimated, self.fit_intercept, logarithms)
         self.ledger_ = None
         if self.federated:
-            width = len(moments) - 1
-            moments, counts = unpack(self.statistics_, width, estimated, self.fit_intercept)
-            up = message_size(width, estimated, self.fit_intercept) * self.statistics_.itemsize
-            down = width * self.statistics_.itemsize  # its coefficients
-            self.ledger_ = {
-                "rounds": 1,
-                "bytes_up_per_group": up,
-                "bytes_down_per_group": down,
-                "bytes_up": up * groups,
-                "bytes_down": down * groups,
-            }
-        return moments, counts
-
-    def _refuse_distant(self, response: np.ndarray) -> None:
-        """Refuse a target whose squares leave too few digits for its spread, as features are refused."""
-        mean, spread = abs(float(response.mean())), float(response.std())
-        if self.fit_intercept and 16 * mean * np.finfo(float).eps < spread < mean / _DISTANT:
-            raise InvalidData(
-                f"y: its mean is {mean / spread:.0e} times its spread, which leaves too few digits; subtract a constant"
-            )
+            width, item = len(moments) - 1, self.statistics_.itemsize
+            up, down = message_size(width, estimated, self.fit_intercept, weighted) * item, width * item
+            total = {"bytes_up": up * layout.units, "bytes_down": down * layout.units}
+            self.ledger_ = {"rounds": 1, "bytes_up_per_group": up, "bytes_down_per_group": down, **total}
 
     def _estimated(self) -> bool:
         given = [self.residual_variance, self.group_variance]
-        return any(
-            variance is None for variance in [*given, *([self.within_variance] if self.within_ is not None else [])]
-        )
+        deeper = len(self._factors.nested) > 2 or len(self._factors.crossed) > 0
+        if self._factors.within is not None:
+            given.append(self.within_variance)
+        return deeper or any(variance is None for variance in given)
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray, Units]:
+        """Return moments in working units, in the caller's order, the numbers of rows, and the units."""
+        width, first = self.n_features_in_ + int(self.fit_intercept), int(self.fit_intercept)
+        moments, counts = unpack(self.statistics_, width, self._estimated(), self.fit_intercept, self._weighted)
+        centre, response = np.zeros(width), 0.0
+        if self.fit_intercept:
+            moments, found = about(moments)
+            centre[1:], response = found[:-1], float(found[-1])
+        squares = np.einsum("aai->a", moments)[:-1]
+        weight = moments[0, 0].sum() if first else counts.sum() if self._estimated() else squares.max()
+        scale = np.sqrt(squares / weight)
+        near = scale <= 1e-13 * np.abs(centre)
+        if near.any():
+            name = self._coefficient_names()[int(np.flatnonzero(near)[0])]
+            raise InvalidData(f"X: feature {name!r} is constant up to rounding; subtract a constant from it")
+        return rescaled(moments, scale), counts, Units(centre, scale, response, self.fit_intercept)
 
     # -- from statistics to coefficients ----------------------------------------------------------------------------
 
     def _fit(self, rows: Rows) -> None:
-        moments, counts = self._statistics(rows)
-        random = self._random_columns()
         self._check_covariance()
-        tree = Tree.of(self._nesting.district)
-        scale = self._scale(moments, counts)
-        moments = rescaled(moments[:, :, tree.order], scale)
+        if self.likelihood not in ("restricted", "marginal"):
+            raise InvalidData(f'likelihood: must be "restricted" or "marginal", not {self.likelihood!r}')
+        layout = self._layout(rows)
+        self._statistics(rows, layout)
+        self._layout_ = replace(layout, unit=np.zeros(0, np.intp))
+        problem, units = self._problem()
+        found = self._solve(problem, units, rows)
+        scaling = 0.0 if problem.marginal else float(np.log(units.scale).sum())
+        weighting = 0.5 * float(self.statistics_[:, -1].sum()) if self._weighted and self._estimated() else 0.0
+        self._scaling_ = weighting - scaling
+        self.log_likelihood_ = None if found.log_likelihood is None else found.log_likelihood + self._scaling_
+        self._keep(found, problem, units)
+
+    def _problem(self, marginal: bool | None = None) -> tuple[Problem, Units]:
+        """Return the problem, from the messages, and its units."""
+        moments, counts, units = self._moments()
         self._refuse_dependent(moments.sum(axis=2))
-        squared = scale[random] ** 2
-        problem = Problem(
-            moments,
-            counts[tree.order],
-            tree,
-            random,
-            self._residual(),
-            self._given("group_variance", random, squared, len(self.groups_)),
-            self._given("within_variance", random, squared, len(tree.starts)),
-            scale[random] / scale.max() if self.covariance == "isotropic" else None,
-        )
-        variances, solution, likelihood = self._solve(problem, scale, rows)
-        self.log_likelihood_ = None if likelihood is None else likelihood - float(np.log(scale).sum())
-        self._keep(solution, variances, scale)
+        order = self._layout_.order
+        effects, shapes, given = self._levels(units, self._layout_)
+        marginal = self.likelihood == "marginal" if marginal is None else marginal
+        structure, residual = self._layout_.structure(effects), self._residual()
+        return Problem(moments[:, :, order], counts[order], structure, shapes, residual, given, marginal), units
 
-    def _solve(self, problem: Problem, scale: np.ndarray, rows: Rows) -> tuple[Variances, Solution, float | None]:
+    def _solve(self, problem: Problem, units: Units, rows: Rows) -> Estimate:
         """Return variances, the solution at them, and the log-likelihood; cross-validation also needs the rows."""
-        return restricted_likelihood(problem)
+        return estimate(problem)
 
-    def _keep(self, solution: Solution, variances: Variances, scale: np.ndarray) -> None:
+    def _keep(self, found: Estimate, problem: Problem, units: Units) -> None:
         """Store the results, in the features' own units."""
-        theta = np.empty_like(solution.theta)
-        theta[:, solution.tree.order] = solution.theta
-        column = scale[:, None]
-        self._set_coefficients((theta / column).T, (solution.within / column).T, solution.beta / scale)
-        self._scale_, self._variances_ = scale, variances
-        self.global_covariance_ = variances.residual * solution.covariance / np.outer(scale, scale)
-        names = np.array(self._coefficient_names(), dtype=object)[solution.random]
-        squared = scale[solution.random] ** 2
-        self.variance_components_: dict[str, Any] = {
-            "residual": float(variances.residual),
-            "group": dict(zip(names, (variances.group / squared).tolist(), strict=True)),
-        }
-        if self.within_ is not None:
-            self.variance_components_["within"] = dict(zip(names, (variances.within / squared).tolist(), strict=True))
-
-    def _scale(self, moments: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return each column's root mean square, the unit of the search; up to a factor where rows were not counted."""
-        squares = np.einsum("aai->a", moments)[:-1]
-        rows = counts.sum() if self._estimated() else squares.max()
-        return np.sqrt(squares / rows)
+        solution, structure = found.solution, problem.structure
+        self._keep_levels(solution.beta, solution, structure, units)
+        self._residual_, self._matrices_, self._parameters_ = found.residual, found.covariances, found.parameters
+        self.converged_ = found.converged
+        self.global_covariance_ = found.residual * units.back @ solution.covariance @ units.back.T
+        self._keep_variances(found.covariances, structure, units)
+        self.variance_components_ = {"residual": float(found.residual), **self.variance_components_}
+        self._count_parameters(problem.shapes, problem.given, extra=int(self.residual_variance is None))
 
     def _residual(self) -> float | None:
         if self.residual_variance is None:
@@ -218,33 +230,45 @@ class HierarchicalLinearRegression(Hierarchical, GroupedRegressor):
             raise InvalidData(f"residual_variance: must be positive, not {self.residual_variance!r}")
         return value
 
-    # -- uncertainty ---------------------------------------------------------------------------------------------------
+    # -- uncertainty ------------------------------------------------------------------------------------------------
 
-    def _resolve(self) -> Solution:
-        """Solve again, from the stored statistics and variances."""
-        moments, _ = unpack(self.statistics_, len(self._scale_), self._estimated(), self.fit_intercept)
-        tree, v = Tree.of(self._nesting.district), self._variances_
-        moments = rescaled(moments[:, :, tree.order], self._scale_)
-        return solve(moments, tree, self._random_columns(), v.group / v.residual, v.within / v.residual)
+    def _resolve(self) -> tuple[Any, Any, Units]:
+        """Solve again, from the stored messages and variances, as under the restricted likelihood."""
+        problem, units = self._problem(marginal=False)
+        return problem.solve([matrix / self._residual_ for matrix in self._matrices_]), problem.structure, units
 
     def _variance(self, rows: Rows) -> np.ndarray:
         """Return the variance of a new observation in each row."""
-        solution, v = self._resolve(), self._variances_
-        position = np.empty(len(self.groups_), np.intp)
-        position[solution.tree.order] = np.arange(len(self.groups_))
-        random = solution.random
-        new_group, new_district = np.zeros(len(self._scale_)), np.zeros(len(self._scale_))
-        new_group[random], new_district[random] = v.group / v.residual, v.within / v.residual
-        districts = solution.district_covariance()
-        design = rows.design / self._scale_
+        solution, structure, units = self._resolve()
+        nested, total = len(self._factors.nested), len(structure.effects)
+        codes = [rows.group, rows.district, *rows.outer][:nested] + list(rows.crossed)
+        positions = []
+        for level in range(total):
+            place = np.empty(structure.sizes[level] + 1, np.intp)
+            place[structure.unit_codes[level]] = np.arange(structure.sizes[level])
+            place[UNSEEN] = UNSEEN
+            positions.append(place[codes[level]])
+        design = units.design(rows.features)
         variance = np.empty(len(design))
         for start in range(0, len(design), _ROWS):
             block = slice(start, start + _ROWS)
-            x, group, district = design[block], rows.group[block], rows.district[block]
-            seen, known = group != UNSEEN, district != UNSEEN
-            spread = np.where(known[:, None], 0.0, new_district) + np.where(seen[:, None], 0.0, new_group)
-            cov = np.where(known, districts[:, :, district], solution.covariance[:, :, None])
-            distinct, inverse = np.unique(group[seen], return_inverse=True)
-            cov[:, :, seen] = solution.group_covariance(position[distinct])[:, :, inverse]
-            variance[block] = np.einsum("na,abn,nb->n", x, cov, x) + np.einsum("na,na->n", x**2, spread)
-        return v.residual * (1.0 + np.maximum(variance, 0.0))
+            x, here = design[block], [place[block] for place in positions]
+            variance[block] = np.einsum("na,abn,nb->n", x, _covariances(solution, here, total), x)
+            for level, place in enumerate(here):
+                new, there = place == UNSEEN, solution.levels[level]
+                z = x[new] @ there.effect.basis
+                variance[block][new] += np.einsum("nk,kj,nj->n", z, there.ratio, z)
+        return self._residual_ * (1.0 + np.maximum(variance, 0.0))
+
+
+def _covariances(solution: Any, codes: list[np.ndarray], levels: int) -> np.ndarray:
+    """Return the covariance [p, p, n] of the coefficients of rows with these units; UNSEEN: without that effect."""
+    if hasattr(solution, "cell_covariance"):
+        return solution.cell_covariance(tuple(codes))
+    answer = np.repeat(solution.covariance[:, :, None], len(codes[0]), axis=2)
+    for level in reversed(range(levels)):  # the narrowest known level counts
+        seen = codes[level] != UNSEEN
+        distinct, inverse = np.unique(codes[level][seen], return_inverse=True)
+        if len(distinct):
+            answer[:, :, seen] = solution.level_covariance(level, distinct)[:, :, inverse]
+    return answer

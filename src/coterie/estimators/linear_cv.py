@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from coterie.estimators.base import Rows
-from coterie.estimators.blocks import Solution, absorb, finish
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.linear import HierarchicalLinearRegression
-from coterie.estimators.moments import group_moments, rescaled
-from coterie.estimators.reml import Problem, Variances
+from coterie.estimators.moments import group_moments
+from coterie.estimators.reml import Estimate, Problem
+from coterie.estimators.units import Units
 
 __all__ = ["GRID", "HierarchicalLinearRegressionCV", "candidates", "held_out", "keep_best"]
 
@@ -32,6 +32,7 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
         covariance: "diagonal": penalties act on features divided by their root mean square, so that units do not
             matter; "isotropic": on the features as they are, which is the model of the paper.
         random_state: seed of the folds, where `cv` is a number.
+        missing: as in `HierarchicalLinearRegression`.
 
     Attributes:
         gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
@@ -39,6 +40,8 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
 
     Otherwise as `HierarchicalLinearRegression`; the residual variance is estimated at the end, given the penalties.
     """
+
+    _covariances = ("diagonal", "isotropic")
 
     def __init__(
         self,
@@ -52,34 +55,36 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
         fit_intercept: bool = True,
         offset: Any = None,
         random_state: int | None = 0,
+        missing: str = "raise",
     ) -> None:
-        super().__init__(groups, within, random, covariance, fit_intercept, offset=offset)
+        super().__init__(groups, within, random, covariance, fit_intercept, offset=offset, missing=missing)
         self.gammas = gammas
         self.lambdas = lambdas
         self.cv = cv
         self.random_state = random_state
 
-    def _solve(self, problem: Problem, scale: np.ndarray, rows: Rows) -> tuple[Variances, Solution, float | None]:
+    def _solve(self, problem: Problem, units: Units, rows: Rows) -> Estimate:
         """Try all pairs of penalties on held-out rows, and solve with the best pair."""
-        gammas, lambdas, unit = candidates(self, scale[problem.random])
+        gammas, lambdas, unit = candidates(self, units)
         errors = np.zeros((len(gammas), len(lambdas)))
-        response = rows.response
+        structure, order = problem.structure, self._layout_.order
+        features, response = units.design(rows.features), rows.response - units.response
         for fold in self._folds(rows):
-            test = group_moments(
-                rows.features[fold], response[fold], rows.group[fold], len(self.groups_), self.fit_intercept
-            )
-            test = rescaled(test[:, :, problem.tree.order], scale)
+            groups = len(self.groups_)
+            weights = None if rows.weights is None else rows.weights[fold]
+            test = group_moments(features[fold], response[fold], rows.group[fold], groups, False, weights)[:, :, order]
             train = problem.moments - test
             for a, gamma in enumerate(gammas):
-                absorbed = absorb(train, problem.tree, problem.random, unit / gamma)
+                absorbed = structure.absorb(train, unit / gamma)
                 for b, penalty in enumerate(lambdas):
-                    errors[a, b] += _squared_error(finish(absorbed, unit / penalty).theta, test)
+                    above = [unit / penalty] * (len(structure.effects) - 1)
+                    errors[a, b] += _squared_error(structure.finish(absorbed, above).theta, test)
         errors /= len(response)
         gamma, penalty = keep_best(self, gammas, lambdas, errors, "mean_squared_error")
-        group, within = unit / gamma, unit / penalty
-        solution = finish(absorb(problem.moments, problem.tree, problem.random, group), within)
+        ratios = [np.diag(unit / value) for value in (gamma, penalty)][: len(structure.effects)]
+        solution = problem.solve(ratios)
         variance = max(solution.squares / max(problem.freedom, 1.0), np.finfo(float).tiny)
-        return Variances(variance, variance * group, variance * within), solution, None
+        return Estimate(variance, tuple(variance * ratio for ratio in ratios), solution, None, np.zeros(0))
 
     def _folds(self, rows: Rows) -> list[np.ndarray]:
         """Return the held-out rows of each fold."""
@@ -95,11 +100,14 @@ class HierarchicalLinearRegressionCV(HierarchicalLinearRegression):
         return held_out(splitter, rows)
 
 
-def candidates(model: Any, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the penalties to try and, per random column with this scale, its variance times the penalty."""
+def candidates(model: Any, units: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the penalties to try and, per random column, its variance times the penalty."""
+    if len(model._factors.nested) > 2:
+        raise InvalidData("within: cross-validation knows groups and districts; name one column")
     gammas = _penalties("gammas", model.gammas)
     lambdas = _penalties("lambdas", model.lambdas) if model.within_ is not None else np.array([np.inf])
-    return gammas, lambdas, scale**2 if model.covariance == "isotropic" else np.ones(len(scale))
+    magnitude = units.magnitudes(model._random_columns())
+    return gammas, lambdas, magnitude**2 if model.covariance == "isotropic" else np.ones(len(magnitude))
 
 
 def keep_best(

@@ -13,7 +13,9 @@ from coterie.estimators.base import Rows
 from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.classifier import GroupedClassifier, SeparationWarning
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.logistic import units_of
 from coterie.estimators.newton import WEAK
+from coterie.estimators.units import Units
 
 __all__ = ["LocalLogisticRegression", "PooledLogisticRegression", "ridge_logistic"]
 
@@ -42,22 +44,22 @@ class _Baseline(GroupedClassifier):
     def _fit(self, rows: Rows) -> None:
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise InvalidData(f"penalty: must be 0 or more, not {self.penalty}")
-        self._fit_rows(rows, np.sqrt(np.mean(rows.design**2, axis=0)))
+        self._fit_rows(rows, units_of(rows, self._coefficient_names()))
 
     @abc.abstractmethod
-    def _fit_rows(self, rows: Rows, scale: np.ndarray) -> None:
-        """Set the coefficients; columns are divided by their scale first."""
+    def _fit_rows(self, rows: Rows, scale: Units) -> None:
+        """Set the coefficients; columns are centred and divided by their deviations first."""
 
-    def _regress(self, rows: Rows, unit: np.ndarray, units: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _regress(self, rows: Rows, unit: np.ndarray, units: int, scale: Units) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients [units, p] of a regression in each unit, and which units are separated."""
         assert rows.target is not None
-        features = rows.features / scale[int(self.fit_intercept) :]
-        data = Bernoulli(features, rows.target, unit, units, self.fit_intercept, rows.offset)
+        features = scale.design(rows.features)[:, int(self.fit_intercept) :]
+        data = Bernoulli(features, rows.target, unit, units, self.fit_intercept, rows.offset, rows.weights)
         penalty = np.full(units, float(self.penalty))
         theta, unbounded = ridge_logistic(data, penalty)
         if unbounded.any():
             theta, _ = ridge_logistic(data, np.where(unbounded, WEAK, penalty))
-        return (theta / scale[:, None]).T, unbounded | data.separated(theta, np.arange(data.size))
+        return scale.totals(theta), unbounded | data.separated(theta, self.fit_intercept)
 
 
 class LocalLogisticRegression(_Baseline):
@@ -66,8 +68,9 @@ class LocalLogisticRegression(_Baseline):
     A new group gets the regression of its district, or of all.
 
     Args:
-        penalty: the ridge, on all coefficients (also the intercept) in units of the features' root mean square:
-            sum of losses + penalty / 2 |theta_i|^2. With 0, a group without a finite solution gets 0.01.
+        penalty: the ridge: sum of losses + penalty / 2 |theta_i|^2, theta_i being the coefficients (also the
+            intercept) of features around their means and in units of their deviations, so that neither a feature's unit
+            nor its zero matters. With 0, a group without a finite solution gets 0.01.
         groups, within, fit_intercept, offset: as in `HierarchicalLogisticRegression`.
 
     `separated_` has the labels of the perfectly separated groups; there is one warning for all of them.
@@ -83,7 +86,7 @@ class LocalLogisticRegression(_Baseline):
     ) -> None:
         super().__init__(groups, within, penalty, fit_intercept, offset)
 
-    def _fit_rows(self, rows: Rows, scale: np.ndarray) -> None:
+    def _fit_rows(self, rows: Rows, scale: Units) -> None:
         group, separated = self._regress(rows, rows.group, len(self.groups_), scale)
         district = None
         if self.within_ is not None:
@@ -108,7 +111,7 @@ class PooledLogisticRegression(_Baseline):
         groups, within, fit_intercept, offset: as in `HierarchicalLogisticRegression`.
     """
 
-    def _fit_rows(self, rows: Rows, scale: np.ndarray) -> None:
+    def _fit_rows(self, rows: Rows, scale: Units) -> None:
         overall, separated = self._regress(rows, np.zeros_like(rows.group), 1, scale)
         districts = None if self.within_ is None else np.tile(overall, (len(self.within_), 1))
         self._set_coefficients(np.tile(overall, (len(self.groups_), 1)), districts, overall[0])

@@ -9,6 +9,7 @@ import numpy as np
 from coterie.estimators.base import Rows
 from coterie.estimators.bernoulli import Answer, Bernoulli
 from coterie.estimators.grouping import InvalidData
+from coterie.estimators.hierarchy import Layout
 from coterie.estimators.laplace import Fit, Problem
 from coterie.estimators.linear_cv import GRID, candidates, held_out, keep_best
 from coterie.estimators.logistic import HierarchicalLogisticRegression
@@ -32,6 +33,7 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         covariance: "diagonal": penalties act on features divided by their root mean square, so that units do not
             matter; "isotropic": on the features as they are, which is the model of the paper.
         random_state: seed of the folds, where `cv` is a number.
+        missing: as in `HierarchicalLogisticRegression`.
 
     Attributes:
         gamma_, lambda_: the penalties chosen (lambda_ is None without districts).
@@ -39,6 +41,9 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
 
     Otherwise as `HierarchicalLogisticRegression`; `variance_components_` are 1 / gamma and 1 / lambda.
     """
+
+    _covariances = ("diagonal", "isotropic")
+    _multiclass = False
 
     def __init__(
         self,
@@ -52,24 +57,26 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         fit_intercept: bool = True,
         offset: Any = None,
         random_state: int | None = 0,
+        missing: str = "raise",
     ) -> None:
-        super().__init__(groups, within, random, covariance, fit_intercept, offset=offset)
+        super().__init__(groups, within, random, covariance, fit_intercept, offset=offset, missing=missing)
         self.gammas = gammas
         self.lambdas = lambdas
         self.cv = cv
         self.random_state = random_state
 
-    def _estimate(self, problem: Problem, scale: np.ndarray, rows: Rows) -> Fit:
+    def _estimate(self, problem: Problem, units: Any, rows: Rows, layout: Layout) -> Fit:
         """Try all pairs of penalties on held-out rows, and find the mode with the best pair."""
-        gammas, lambdas, unit = candidates(self, scale[problem.random])
+        gammas, lambdas, unit = candidates(self, units)
         losses = np.zeros((len(gammas), len(lambdas)))
         for fold in self._folds(rows):
             others = np.setdiff1d(np.arange(len(rows.features)), fold)
-            train, test = (self._data(_part(rows, some), problem.tree, scale) for some in (others, fold))
+            parts = ((rows.part(some), replace(layout, unit=layout.unit[some])) for some in (others, fold))
+            train, test = (self._data(part, place, units) for part, place in parts)
             losses += self._path(train, test, problem, unit, gammas, lambdas)
         losses /= len(rows.features)
         gamma, penalty = keep_best(self, gammas, lambdas, losses, "log_loss")
-        chosen = Penalty(problem.tree, problem.random, unit / gamma, unit / penalty)
+        chosen = _penalty(problem, unit, gamma, penalty)
         mode, weak = find_bounded_mode(problem.data, chosen)
         return Fit(mode, replace(chosen, ridge=WEAK) if weak else chosen, None, weak)
 
@@ -90,7 +97,7 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
             # Alternate the direction, so that neighbours on the path differ in one penalty by one step.
             order = range(len(lambdas)) if (len(gammas) - a) % 2 == 0 else reversed(range(len(lambdas)))
             for b in order:
-                penalty = Penalty(problem.tree, problem.random, unit / gammas[a], unit / lambdas[b], ridge)
+                penalty = replace(_penalty(problem, unit, gammas[a], lambdas[b]), ridge=ridge)
                 mode, weak = find_bounded_mode(train, penalty, nearby)
                 ridge, nearby = WEAK if weak else ridge, mode.answer
                 losses[a, b] = test.loss(mode.solution.theta)
@@ -111,7 +118,6 @@ class HierarchicalLogisticRegressionCV(HierarchicalLogisticRegression):
         return held_out(splitter, rows)
 
 
-def _part(rows: Rows, some: np.ndarray) -> Rows:
-    assert rows.target is not None
-    offset = None if rows.offset is None else rows.offset[some]
-    return Rows(rows.features[some], rows.target[some], rows.group[some], rows.district[some], offset, rows.intercept)
+def _penalty(problem: Problem, unit: np.ndarray, gamma: float, penalty: float) -> Penalty:
+    matrices = [np.diag(unit / value) for value in (gamma, penalty)][: len(problem.structure.effects)]
+    return Penalty(problem.structure, tuple(matrices))

@@ -3,7 +3,6 @@
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import minimize
 
 __all__ = ["PASSES", "Criterion", "search"]
 
@@ -11,20 +10,24 @@ PASSES: tuple[float, ...] = (
     1e-1,
     1e-5,
 )  # tolerance of the gradient, in units of the information: first roughly, then finely
-_LARGEST = 1e4  # the data do not bound a relative standard deviation that exceeds this
+LARGEST = 1e4  # the data do not bound a relative standard deviation that exceeds this
 _SMALL = 1e-3  # one below this may be zero
 _AWAY = 0.05  # initial value of one that was zero
+_FLAT = 2e-13  # relative change of the criterion per step, below which a search near zero is at its end
 
 
 class Criterion(Protocol):
-    """A function to minimise. Its first `deviations` parameters are standard deviations, in whose sign it is even."""
+    """A function to minimise. It is even in its `deviations`: the standard deviations among its parameters."""
 
-    deviations: int
+    deviations: np.ndarray  # [parameters] bool
     information: np.ndarray  # [parameters] approximate second derivative, where the criterion was last evaluated
-    slopes: np.ndarray  # [at least deviations] the derivatives by the squares of standard deviations there
 
     def __call__(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Return value and gradient."""
+        ...
+
+    def canonical(self, parameters: np.ndarray) -> np.ndarray:
+        """Return equivalent parameters without negative standard deviations."""
         ...
 
 
@@ -35,11 +38,13 @@ def search(criterion: Criterion, start: np.ndarray, passes: tuple[float, ...] = 
     ends on it would stay there: the gradient by a standard deviation of zero is zero, even if the criterion falls from
     there.
     """
+    from scipy.optimize import minimize
+
     if not len(start):
         return start
     # A start at zero (from a search with fewer groups) would never be left, for the same reason.
-    parameters = start.copy()
-    parameters[: criterion.deviations] = np.maximum(np.abs(start[: criterion.deviations]), _AWAY)
+    parameters, spread = start.copy(), criterion.deviations
+    parameters[spread] = np.maximum(np.abs(start[spread]), _AWAY)
     for tolerance in passes:
         value, _ = criterion(parameters)
         floor = 1e-6 * max(1.0, float(criterion.information.max()))
@@ -50,16 +55,34 @@ def search(criterion: Criterion, start: np.ndarray, passes: tuple[float, ...] = 
             return value - zero, gradient * unit
 
         options = {"gtol": tolerance, "ftol": 0.0, "maxiter": 300}
-        parameters = minimize(scaled, parameters / unit, jac=True, method="L-BFGS-B", options=options).x * unit
-    deviations = slice(criterion.deviations)
-    parameters[deviations] = np.minimum(np.abs(parameters[deviations]), _LARGEST)
+        stop = _Stall(max(1.0, abs(value)))
+        found = minimize(scaled, parameters / unit, jac=True, method="L-BFGS-B", options=options, callback=stop)
+        parameters = criterion.canonical(found.x * unit)
     return _at_zero(criterion, parameters)
 
 
+class _Stall:
+    """Ends a search whose last steps changed the criterion by rounding errors only, as they do where it is flat."""
+
+    def __init__(self, size: float) -> None:
+        self.size, self.best, self.quiet = size, np.inf, 0
+
+    def __call__(self, intermediate_result: object) -> None:
+        value = float(intermediate_result.fun)  # type: ignore[attr-defined]
+        self.quiet = self.quiet + 1 if value > self.best - _FLAT * self.size else 0
+        self.best = min(self.best, value)
+        if self.quiet >= 3:
+            raise StopIteration
+
+
 def _at_zero(criterion: Criterion, parameters: np.ndarray) -> np.ndarray:
-    """Set standard deviations that are nearly zero to zero, if the criterion does not rise."""
+    """Set standard deviations that are nearly zero to zero, one by one, if the criterion does not rise."""
     value, _ = criterion(parameters)
-    deviations, candidate = criterion.deviations, parameters.copy()
-    zero = (parameters[:deviations] < _SMALL) & (criterion.slopes[:deviations] > 0)
-    candidate[:deviations][zero] = 0.0
-    return candidate if zero.any() and criterion(candidate)[0] <= value + 1e-9 * abs(value) else parameters
+    limit = value + 1e-9 * abs(value)
+    for k in np.flatnonzero(criterion.deviations & (parameters < _SMALL) & (parameters != 0.0)):
+        candidate = parameters.copy()
+        candidate[k] = 0.0
+        if criterion(candidate)[0] <= limit:
+            parameters = candidate
+    criterion(parameters)
+    return parameters

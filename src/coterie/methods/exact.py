@@ -109,7 +109,7 @@ class PooledExact(_Regression):
         from coterie import estimators
 
         if two_classes:  # a hierarchy without random effects equals the pooled estimator, and it keeps a ledger
-            return estimators.HierarchicalLogisticRegression(random=(), federated=True)
+            return estimators.HierarchicalLogisticRegression(random=(), likelihood="restricted", federated=True)
         return estimators.PooledRegression()
 
     def _cost(self, model: Any, width: int) -> tuple[int, int, int]:
@@ -155,7 +155,7 @@ class Hierarchical(_Regression):
             "federated": True,
         }
         if two_classes:
-            return estimators.HierarchicalLogisticRegression(**settings)
+            return estimators.HierarchicalLogisticRegression(likelihood="restricted", **settings)
         return estimators.HierarchicalLinearRegression(residual_variance=self.residual_variance, **settings)
 
     def _cost(self, model: Any, width: int) -> tuple[int, int, int]:

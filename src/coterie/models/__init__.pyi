@@ -7,4 +7,5 @@ from coterie.models.logistic import Logistic as Logistic
 from coterie.models.lstm import Lstm as Lstm
 from coterie.models.mlp import Mlp as Mlp
 from coterie.models.mobilenet import MobileNet as MobileNet
+from coterie.models.resnet18 import ResNet18 as ResNet18
 from coterie.models.torch_modules import from_torch as from_torch

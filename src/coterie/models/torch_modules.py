@@ -110,7 +110,7 @@ def from_torch(module: Any) -> Any:
         raise CoterieError("from_torch: the module has no layers")
     chain = Chain(tuple(_converted(layer, name) for name, layer in flat))
     if any(isinstance(layer, eqx.nn.BatchNorm) for layer in chain.layers):
-        return eqx.nn.delete_init_state(chain), eqx.nn.State(chain)
+        return eqx.nn.make_with_state(lambda: chain)()
     return chain
 
 
