@@ -34,7 +34,7 @@ __all__ = [
 
 # Methods of the product that learn with whom to cooperate: by weights, or by giving similar sites the same model.
 TIED = frozenset(("network-lasso", "component"))
-LEARNERS = TIED | {"scool-sbm", "scool-attention", "scool-mmsbm", "fomo", "dada", "meta-l2c", "pfedgraph"}
+LEARNERS = TIED | {"scool-sbm", "scool-attention", "scool-mmsbm", "fomo", "dada", "meta-l2c", "pfedgraph", "fedamp"}
 COLUMNS = ("site", "learns_from", "weight", "gain", "bytes")
 NOBODY = "nobody"
 LEAST = 0.01  # a smaller weight is not worth a row
