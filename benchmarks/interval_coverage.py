@@ -61,7 +61,7 @@ def main() -> None:
         "date": str(datetime.date.today()),
         "groups": GROUPS,
         "rows": ROWS,
-        "repeats": arguments.repeats,
+        "repeats": dict.fromkeys(found, arguments.repeats),
         "covered": found,
     }
     file = Path(__file__).parent / "results" / f"{datetime.date.today()}-interval-coverage.json"
