@@ -32,15 +32,19 @@ def param(
     at_most: float | None = None,
     below: float | None = None,
     static: bool = False,
+    left_out: bool = False,
 ) -> Any:
     """Declare a field: its default, its meaning in one line, and the range it must lie in.
 
     `static` marks a real number that shapes the compiled program (a fraction of the clients, say): changing it
     needs a new compilation. Other real numbers are traced, except that 0 means off: see `coterie.traced`.
+
+    `left_out` marks a setting that is not written while it has its default. A setting that is new in a version needs
+    it: folders of earlier versions do not have it, and are continued.
     """
     limits = {"above": above, "at_least": at_least, "at_most": at_most, "below": below}
     given = {name: value for name, value in limits.items() if value is not None}
-    metadata = {"help": help, "limits": given, "static": static}
+    metadata = {"help": help, "limits": given, "static": static, "left_out": left_out}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -209,5 +213,10 @@ def describe(cls: type) -> list[Field]:
 
 def to_dict(value: Any) -> dict[str, Any]:
     """Return the settings of a spec as plain values, ready for TOML or JSON; None is left out, as TOML has no null."""
-    settings = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    fields = [field for field in dataclasses.fields(value) if field.init]
+    settings = {
+        field.name: getattr(value, field.name)
+        for field in fields
+        if not (field.metadata.get("left_out") and getattr(value, field.name) == field.default)
+    }
     return {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items() if v is not None}

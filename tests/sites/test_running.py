@@ -49,7 +49,15 @@ def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case
     assert again.exit_code == 2
 
 
-def test_members_die_freeze_leave_and_come_back(tmp_path):
+@pytest.fixture
+def ctrl_c():
+    """Let processes that are started here hear SIGINT: those of a job in the background of a shell ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
     """One run: kill -9, a frozen process and Ctrl-C; each is back within three rounds of its first one."""
     names = (*NAMES, "west")
     path = write_federation(

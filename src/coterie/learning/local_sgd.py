@@ -45,12 +45,14 @@ class LocalSGD:
     decay_after: int = param(0, "rounds before the first decay of lr", at_least=0)
     decay_every: int = param(1, "rounds between two decays of lr", at_least=1)
     local_optimiser: Literal["sgd", "adam", "adamw", "adagrad", "rmsprop", "yogi", "lion"] = param(
-        "sgd", "rule of a local step, with Optax's own settings; all but sgd need a smaller lr, such as 0.001"
+        "sgd",
+        "rule of a local step, with Optax's own settings; all but sgd need a smaller lr, such as 0.001",
+        left_out=True,
     )
     schedule: Literal["constant", "cosine", "linear"] = param(
-        "constant", "how lr falls from round to round, besides decay: to 0 after schedule_rounds"
+        "constant", "how lr falls from round to round, besides decay: to 0 after schedule_rounds", left_out=True
     )
-    schedule_rounds: int = param(0, "rounds over which lr falls along the schedule", at_least=0)
+    schedule_rounds: int = param(0, "rounds over which lr falls along the schedule", at_least=0, left_out=True)
 
     def __post_init__(self) -> None:
         if self.momentum and self.local_optimiser != "sgd":

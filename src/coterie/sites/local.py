@@ -139,7 +139,7 @@ class LocalFederation:
 
     def stop(self) -> None:
         """Ask everybody to leave, and end those who do not."""
-        for number in (signal.SIGINT, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL):  # in the background of a shell SIGINT is ignored
             self.send(signal.SIGCONT, *self.running)
             self.send(number, *self.running)
             end = time.monotonic() + GRACE
