@@ -59,6 +59,29 @@ def test_members_that_differ_refuse_both_and_say_what_and_with_whom():
     assert "is aaaaaaaaaaaa at north and bbbbbbbbbbbb here" in said[1]
 
 
+def test_the_key_that_differs_is_named():
+    board, pair = Switchboard(), NAMES[:2]
+    meetings = [
+        Meeting(
+            board.end(name),
+            name,
+            pair,
+            CARD._replace(hash=hash, session=session),
+            configuration={"run": {"rounds": rounds}},
+        )
+        for name, hash, session, rounds in (("north", "a" * 64, 1, 10), ("east", "b" * 64, 2, 20))
+    ]
+
+    def refused(meeting):
+        with pytest.raises(CoterieError, match="make them equal") as error:
+            meeting.start(0, -1)
+        return str(error.value)
+
+    said = together(refused, meetings)
+    assert "run.rounds is 20 there and 10 here, where there is east" in said[0]
+    assert "run.rounds is 10 there and 20 here, where there is north" in said[1]
+
+
 @pytest.mark.parametrize(("field", "words"), [("jax", "version of JAX"), ("contract", "column contract")])
 def test_versions_and_the_contract_must_agree(field, words):
     board = Switchboard()

@@ -11,10 +11,11 @@ after the end of a stage gets the graph in the same way. A member that was away 
 """
 
 import collections
+import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.sites.cards import Card, differences
 from coterie.storage.arrays import Array, npz_bytes, read_npz
+from coterie.storage.toml import difference
 
 __all__ = ["Control", "Meeting"]
 
@@ -56,6 +58,7 @@ class Meeting:
         names: everybody's, in the order of their ids.
         card: what this member runs.
         hub: the member that is the hub, if any.
+        configuration: what federation.toml says, complete: it tells in which key two members differ.
         patience: seconds to wait for the others before the start, and for anybody when all are gone.
         deadline: seconds to wait for one answer that must come.
         note: called with a sentence for people.
@@ -69,18 +72,21 @@ class Meeting:
         card: Card,
         *,
         hub: str | None = None,
+        configuration: Mapping[str, Any] | None = None,
         patience: float = 600.0,
         deadline: float = 60.0,
         note: Callable[[str], None] = lambda sentence: None,
     ):
         self.control, self.me, self.names, self.card = control, me, tuple(names), card
         self.hub, self.patience, self.deadline, self.note = hub, patience, deadline, note
+        self._configuration = dict(configuration or {})
         self.cards: dict[str, Card] = {}  # the last one of each other member
         self.done: set[str] = set()  # members that have come to the end of the run
         self._stage: tuple[int, Graph] | None = None  # the last round of the stage before, and the graph since then
         self._lock = threading.Lock()
         self._wrong: list[str] = []  # what keeps members from running together
-        for topic, fn in {"hello": self._hello, "graph": self._graph, "bye": self._bye}.items():
+        answers = {"hello": self._hello, "graph": self._graph, "bye": self._bye, "configuration": self._configured}
+        for topic, fn in answers.items():
             control.answer(topic, fn)
 
     @property
@@ -104,6 +110,9 @@ class Meeting:
         if stage is None or not payload.isdigit() or stage[0] < int(payload):
             return b""
         return npz_bytes({"neighbours": stage[1].neighbours, "present": stage[1].present})
+
+    def _configured(self, sender: str, payload: bytes) -> bytes:
+        return json.dumps(self._configuration).encode()
 
     def _bye(self, sender: str, payload: bytes) -> bytes:
         self.done.add(sender)
@@ -148,7 +157,9 @@ class Meeting:
             if running:
                 return self._join(running, run)
             if self._wrong:
-                raise CoterieError(f"not all members run the same: {'; '.join(self._wrong)}; make them equal")
+                raise CoterieError(
+                    f"not all members run the same: {'; '.join([*self._wrong, *self._keys()])}; make them equal"
+                )
             ready = [name for name in self.names if name == self.me or (name in cards and cards[name].ready)]
             late = time.monotonic() > end
             if late and len(ready) == 1:
@@ -163,6 +174,21 @@ class Meeting:
                 missing = [name for name in self.names if name not in shown]
                 self.note(f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run")
             time.sleep(PAUSE)
+
+    def _keys(self) -> list[str]:
+        """Say in which key the configuration of the first member with another one differs."""
+        with self._lock:
+            others = [name for name, card in self.cards.items() if card.hash != self.card.hash]
+        for name in others[:1]:
+            answer = self.control.request(name, "configuration", b"", ANSWER)
+            try:
+                theirs = json.loads(answer or b"{}")
+                found = difference(theirs, self._configuration) if isinstance(theirs, dict) and theirs else None
+            except (ValueError, RecursionError):
+                found = None
+            if found is not None:
+                return [f"{found}, where there is {name}"]
+        return []
 
     def _begin(self, others: dict[str, Card]) -> bool:
         """Start the run, or go on with one that everybody has stopped; this is the first member that is there."""

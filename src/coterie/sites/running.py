@@ -96,6 +96,7 @@ def run_site(
                 federation.names,
                 card,
                 hub=federation.hub,
+                configuration=federation.to_dict(),
                 patience=federation.settings.start_deadline,
                 deadline=federation.settings.deadline,
                 note=note,
