@@ -35,8 +35,7 @@ class HierarchicalLinearRegression(LinearInference, HierarchicalModel, Hierarchi
     Args:
         groups: column of X with each row's group; None: the array `groups` of `fit` (none there: one group).
         within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts). A
-        list
-            names further levels: districts, regions, countries.
+            list names further levels: districts, regions, countries.
         random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"]; a mapping
             from the levels' names gives each level its own.
         covariance: "full": the random coefficients of a level are correlated; "diagonal": each has its own variance, so

@@ -33,14 +33,12 @@ class HierarchicalLogisticRegression(LogisticInference, HierarchicalModel, Hiera
 
     The log-odds of a row are x' theta_i with theta_i = w_j + u_i for group i in district j, and w_j = beta + v_j; u_i
     and v_j are normal. The coefficients are the most probable ones given the variances. Of three classes or more each
-    has
-    log-odds of its own against the first, with coefficients and random effects of their own.
+    has log-odds of its own against the first, with coefficients and random effects of their own.
 
     Args:
         groups: column of X with each row's group; None: the array `groups` of `fit` (none there: one group).
         within: column of X with each row's district; None: the array `within` of `fit` (none there: no districts). A
-        list
-            names further levels: districts, regions, countries.
+            list names further levels: districts, regions, countries.
         random: which coefficients vary: "all", "intercept", or a list of names such as ["intercept", "age"]; a mapping
             from the levels' names gives each level its own.
         covariance: "full": the random coefficients of a level (and class) are correlated; "diagonal": each has its own
