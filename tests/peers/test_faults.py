@@ -192,6 +192,7 @@ def test_methods_under_every_fault_have_the_bits_of_the_network(partner, method)
     _assert_same(*_both(partner, method, _everything(_names()))[:2])
 
 
+@SOAK
 def test_a_codec_under_loss_has_the_bits_of_the_network(partner):
     _assert_same(*_both(partner, "sgp", LOSSES, codec=codecs.QSGD(bits=4))[:2])
 
