@@ -54,7 +54,8 @@ def join(
     from coterie.cli.members import MemberScreen
     from coterie.sites.running import read_faults, run_site
 
-    with _attached(attached), _leaving(federation, site), MemberScreen(console, shared, own.name, as_json) as screen:
+    back = f"left; come back with: {command('join', federation)} --site {site}"
+    with _attached(attached), _ending(back), MemberScreen(console, shared, own.name, as_json) as screen:
         result = run_site(
             shared,
             own,
@@ -100,7 +101,8 @@ def peers(
     options += ["--trust-code"] if trust_code else []
     members = LocalFederation(federation, folder, sites, options)
     failed: dict[str, str] = {}
-    with _stopping(federation, folder), members, FederationScreen(console, shared, as_json) as screen:
+    again = f"stopped all; continue with: {command('peers', federation)} --local --out {folder}"
+    with _ending(again), members, FederationScreen(console, shared, as_json) as screen:
         members.start()
         for event in members.events():
             screen.update(event)
@@ -144,8 +146,8 @@ def _gathered(folders: list[Path], out: Path, console: Any, as_json: bool, faile
 
 
 @contextlib.contextmanager
-def _leaving(federation: Path, site: Path) -> Iterator[None]:
-    """On Ctrl-C, say how this member comes back."""
+def _ending(words: str) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM, say how to go on, and end with the signal's exit status."""
     from coterie.experiment.interruption import Terminated, termination
 
     try:
@@ -153,21 +155,7 @@ def _leaving(federation: Path, site: Path) -> Iterator[None]:
             yield
     except KeyboardInterrupt as stop:
         with contextlib.suppress(OSError):
-            say(f"left; come back with: {command('join', federation)} --site {site}", to_errors=True)
-        raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
-
-
-@contextlib.contextmanager
-def _stopping(federation: Path, folder: Path) -> Iterator[None]:
-    """On Ctrl-C, say how all members continue."""
-    from coterie.experiment.interruption import Terminated, termination
-
-    try:
-        with termination():
-            yield
-    except KeyboardInterrupt as stop:
-        with contextlib.suppress(OSError):
-            say(f"stopped all; continue with: {command('peers', federation)} --local --out {folder}", to_errors=True)
+            say(words, to_errors=True)
         raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
 
 

@@ -11,6 +11,7 @@ Changed: clients count by their number of samples, as in `fedavg`. Every client 
 from the means that the hub sends; one whose answer from the hub was lost keeps its old copies.
 """
 
+import abc
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -53,9 +54,9 @@ class HubOptimiser(HubSGD):
         """Return v before the first round."""
         return jax.tree.map(lambda a: jnp.full_like(a, self.tau**2), shared)  # type: ignore[attr-defined]
 
+    @abc.abstractmethod
     def moved(self, moments: Moments, change: Any) -> tuple[Moments, Any]:
         """Return the hub's optimiser after a round, and its step (Algorithm 2)."""
-        raise NotImplementedError
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""
@@ -120,9 +121,9 @@ class _Adaptive(HubOptimiser):
     beta_2: float = param(0.99, "memory of its squares", above=0, below=1)
     tau: float = param(1e-3, "smallest scale that changes are divided by", above=0)
 
+    @abc.abstractmethod
     def second(self, v: jax.Array, change: jax.Array) -> jax.Array:
         """Return v after a round."""
-        raise NotImplementedError
 
     def moved(self, moments: Moments, change: Any) -> tuple[Moments, Any]:
         """Return the moments after a round, and the step."""

@@ -65,7 +65,7 @@ def read_certificates(path: Path) -> "list[x509.Certificate]":
         found = x509.load_pem_x509_certificates(data)
         for certificate in found:  # parts are parsed when they are first used
             certificate.extensions, certificate.subject, certificate.issuer, certificate.public_key()
-    except Exception:
+    except Exception:  # the library has an error of its own for each way in which bytes can be wrong
         raise CoterieError(f"{path} is not a certificate in PEM format") from None
     return found
 
@@ -77,7 +77,7 @@ def read_request(path: Path) -> "x509.CertificateSigningRequest":
         request = x509.load_pem_x509_csr(data)
         valid = request.is_signature_valid
         request.public_key()
-    except Exception:
+    except Exception:  # the library has an error of its own for each way in which bytes can be wrong
         raise CoterieError(f"{path} is not a certificate request in PEM format") from None
     if not valid:
         raise CoterieError(f"{path} is not signed by the key in it; ask for it once more")
