@@ -27,9 +27,10 @@ from coterie.bilevel.hypergradients import Estimator, Settings, estimate
 from coterie.comparison.config import ComparisonConfig, choice_of, with_method
 from coterie.consensus.pushsum import frequencies
 from coterie.experiment.device import Device, choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job, load_federation, make_task
 from coterie.experiment.plan import plan_for
+from coterie.experiment.training import Training
 from coterie.peers.local import LocalPeers
 from coterie.reproduce import pdbo
 

@@ -19,8 +19,9 @@ import numpy as np
 from common import best_of, federation, publish
 
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.plan import plan_for
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.fedavg import FedAvg

@@ -22,7 +22,8 @@ from coterie import registry
 from coterie.data import load
 from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.directed import RandomDirected
 from coterie.learning.task import Task
 from coterie.methods.base import Method

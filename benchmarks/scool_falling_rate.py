@@ -19,7 +19,8 @@ from scool_images import SETTINGS
 from coterie.data import load
 from coterie.data.public import FashionMnist
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.ditto import Ditto

@@ -16,7 +16,8 @@ import numpy as np
 from coterie.data import load
 from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.local import Local

@@ -20,7 +20,8 @@ from common import best_of, publish
 import coterie as ct
 from coterie import registry
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.mixing import metropolis
 from coterie.graphs.topologies import Exponential
 from coterie.learning.task import Task

@@ -134,7 +134,8 @@ def measured(names: list[str]) -> dict[str, list[str]]:
     from coterie import registry
     from coterie.experiment.config import Experiment
     from coterie.experiment.device import choose_device
-    from coterie.experiment.engine import Engine, Training
+    from coterie.experiment.engine import Engine
+    from coterie.experiment.training import Training
     from coterie.experiment.job import Job
     from coterie.methods.base import Solved
     from coterie.peers.ledger import Ledger

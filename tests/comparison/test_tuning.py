@@ -17,9 +17,10 @@ from coterie.comparison.folder import ComparisonFolder
 from coterie.comparison.tuning import tuned_values
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job, make_task
 from coterie.experiment.result import Result
+from coterie.experiment.training import Training
 from coterie.learning.evaluate import validation_loss
 from coterie.methods.ditto import Ditto
 from coterie.methods.l2gd import L2GD

@@ -12,7 +12,7 @@ import pytest
 
 from coterie.consensus.primal_dual import Memory
 from coterie.data.clients import Federation, Split
-from coterie.experiment.engine import Training
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.graphs.mixing import laplacian, lazy_metropolis, weight_matrix
 from coterie.graphs.topologies import ErdosRenyi, Ring

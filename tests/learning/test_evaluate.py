@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from coterie.data.clients import Federation, Split, stack
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import BATCH, client_metrics, evaluate
 from coterie.learning.task import Task, Variables

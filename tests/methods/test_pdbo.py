@@ -13,7 +13,8 @@ import coterie
 from coterie.data.clients import Split
 from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.directed import RandomDirected
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task, Variables

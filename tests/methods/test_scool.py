@@ -13,7 +13,8 @@ from coterie.data.partition import Classes, Groups, Natural
 from coterie.data.synthetic import PlantedGroups
 from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.graphs.mixing import metropolis
 from coterie.graphs.quality import graph_quality, true_groups

@@ -12,7 +12,8 @@ from jax.extend.core import jaxprs_in_params
 from jax.sharding import Mesh
 
 from coterie.data.clients import Federation, stack
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task

@@ -12,7 +12,8 @@ import coterie
 from coterie import codecs
 from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.graphs.mixing import metropolis
 from coterie.graphs.topologies import Ring

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job
+from coterie.experiment.training import Training
 from coterie.names import METHODS
 from coterie.pages.disclosure import disclosure_page
 from coterie.peers.ledger import Ledger

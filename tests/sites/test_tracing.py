@@ -8,7 +8,8 @@ import pytest
 
 from coterie import registry
 from coterie.codecs.frame import layout_digest
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.methods.base import Solved
 from coterie.names import METHODS
 from coterie.peers.line import Line

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.clients import Federation, Split, stack
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.peers.local import Plan

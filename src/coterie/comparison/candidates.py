@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import memory_budget, working_bytes
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss, validation_score
 from coterie.methods.base import Method

@@ -3,8 +3,8 @@
 import numpy as np
 
 from coterie.data.clients import Federation
-from coterie.experiment.engine import Rounds
 from coterie.experiment.job import Job
+from coterie.experiment.rounds import Rounds
 from coterie.graphs.measured import HubTraffic
 from coterie.peers.base import Traffic
 

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.clients import Split
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import working_bytes
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Variables

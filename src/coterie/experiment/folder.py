@@ -28,7 +28,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,13 @@ from coterie.data.tables.preparation import Preparation
 from coterie.errors import CoterieError
 from coterie.experiment import schemas
 from coterie.experiment.about import about_clients, fingerprint
-from coterie.experiment.members import Members, keep_members, read_members
-from coterie.experiment.tables import read_graphs, read_ledger, read_network, read_scores
-from coterie.peers.ledger import Ledger
+from coterie.experiment.members import Members, keep_members
+from coterie.experiment.reading import EARLIER, RunReader
+from coterie.experiment.tables import read_network
 from coterie.storage.arrays import npz_bytes
-from coterie.storage.blocks import append_to, read_blocks, whole_blocks
+from coterie.storage.blocks import append_to, whole_blocks
 from coterie.storage.durable import durable_write, storage_errors, sync_folder
-from coterie.storage.owned import OwnedFolder, Unreadable, holds, inside, never_waiting, read_file
+from coterie.storage.owned import Unreadable, holds, inside, never_waiting, read_file
 from coterie.storage.schema import checked, kept_lines, table, whole
 from coterie.storage.toml import difference, dump_toml
 
@@ -54,7 +54,6 @@ __all__ = ["REMEDY", "RunFolder", "model_file"]
 FOLDERS = ("checkpoints", "models")
 LINES = (schemas.METRICS, schemas.TIMING)
 BLOCKS = ("graph", "ledger")
-EARLIER = re.compile(r"\d{8,15}\.npz")  # a record of graph/ or ledger/, as earlier versions wrote them
 REMEDY = "choose another --out or remove the folder"
 MODEL = re.compile(r"\d{5}-[A-Za-z0-9._-]+\.safetensors|(all-clients|shared)\.safetensors")
 INSIDE = {"checkpoints": re.compile(r"step-\d{8,15}\.safetensors(\.tmp)?"), "models": MODEL}
@@ -64,15 +63,12 @@ FIRST_FILES = ("clients.json", "preparation.json", "machine.json", "members.json
 ROUND = table({"round": whole(1)}, rest=lambda value: value)
 
 
-class RunFolder:
+class RunFolder(RunReader):
     """Reads and writes the folder of one run."""
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self.owned = OwnedFolder(self.path, "run")
+        super().__init__(path)
         self._unsynced: set[Path] = set()
-
-    # -- writing ----------------------------------------------------------------------------------------------
 
     def check(self, config: dict[str, Any], federation: Federation) -> None:
         """Refuse a folder of anything but this experiment or the beginning of a run."""
@@ -137,10 +133,6 @@ class RunFolder:
             if members is not None:
                 keep_members(self.path, members)
             self._replace("config.toml", dump_toml(config).encode())
-
-    def exists(self) -> bool:
-        """Whether this looks like the folder of a run."""
-        return holds(self.path, "config.toml")
 
     def network(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph that was made from the clients' data when the run began; write this one if there is none."""
@@ -257,89 +249,6 @@ class RunFolder:
         """Mark the run as complete."""
         self.sync()
         self._replace("summary.json", json.dumps(summary, indent=1).encode())
-
-    # -- reading ----------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _advice(self) -> Iterator[None]:
-        """Say what to do about a damaged file; of a folder from somebody else there is no copy."""
-        try:
-            yield
-        except Unreadable as error:
-            advice = "; restore it from a copy" if self.owned.marked else ""
-            raise CoterieError(f"{error}{advice}") from None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the run has ended."""
-        return holds(self.path, "summary.json")
-
-    def config(self) -> dict[str, Any]:
-        """Return the config of the run."""
-        if not self.exists():
-            begun = self.owned.marked or (self.path.is_dir() and self.owned.fresh)
-            why = "the run was stopped before its folder was made, start it again" if begun else "it has no config.toml"
-            raise CoterieError(f"{self.path} is not the folder of a run: {why}")
-        with self._advice():
-            return schemas.read_config(self.path)
-
-    def clients(self) -> dict[str, Any]:
-        """Return names, sizes and labels of the clients."""
-        with self._advice():
-            return schemas.read_clients(self.path)
-
-    def members(self) -> Members | None:
-        """Return the members of a run on a network; None for a simulation."""
-        with self._advice():
-            return read_members(self.path)
-
-    def _count(self) -> int:
-        return len(self.clients()["names"])
-
-    def preparation(self) -> Preparation | None:
-        """Return how rows of a table become inputs; None where the data were no table."""
-        with self._advice():
-            return schemas.read_preparation(self.path)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the summary of a complete run."""
-        with self._advice():
-            return schemas.read_summary(self.path)
-
-    def lines(self, file: str) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl or timing.jsonl."""
-        with self._advice():
-            return schemas.read_rows(self.path, file, self._count())
-
-    def _records(self, kind: str) -> Iterator[tuple[int, str, bytes]]:
-        """Yield round, place and content of every record of a kind of `BLOCKS`, in the order of rounds."""
-        for name in self.owned.names(kind, EARLIER):
-            yield int(name[:-4]), str(self.path / kind / name), read_file(self.path, kind, name)
-        file = f"{kind}.blocks"
-        if holds(self.path, file):
-            for number, content in read_blocks(read_file(self.path, file), self.path / file):
-                yield number, f"{self.path / file}, round {number}", content
-
-    def graphs(self) -> dict[int, dict[str, np.ndarray]]:
-        """Return `neighbours`, `present` and `weights` by round."""
-        members = self.members()
-        with self._advice():
-            return read_graphs(self._records("graph"), self._count(), members and len(members.names))
-
-    def scores(self) -> dict[str, np.ndarray] | None:
-        """Return all scores of the kept models; None for a run of version 0.1, which has only its metric."""
-        if not holds(self.path, "scores.npz"):
-            return None
-        with self._advice():
-            return read_scores(self.path, self._count())
-
-    def ledger(self) -> Ledger:
-        """Return what was sent."""
-        members = self.members()
-        with self._advice():
-            if members is None:
-                return read_ledger(self._records("ledger"), tuple(self.clients()["names"]))
-            return read_ledger(self._records("ledger"), members.names, members.here)
 
 
 def _has_other_names(path: Path) -> bool:

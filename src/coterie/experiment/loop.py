@@ -1,6 +1,5 @@
 """The loop of a run: rounds, evaluation, ledger, checkpoint, resume. It knows no method by name."""
 
-import functools
 import time
 import tomllib
 import warnings
@@ -13,24 +12,21 @@ import numpy as np
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import snapshot
 from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, with_stage
-from coterie.experiment.engine import Engine, Rounds, Training, joined
+from coterie.experiment.engine import Engine
 from coterie.experiment.folder import RunFolder
+from coterie.experiment.history import History
 from coterie.experiment.interruption import held_back
-from coterie.experiment.intervals import intervals_of
-from coterie.experiment.job import Job, precision
-from coterie.experiment.personal_model import shared_model
+from coterie.experiment.job import Job
+from coterie.experiment.outcome import make_result, write_result
 from coterie.experiment.place import Place
-from coterie.experiment.prediction import Answers
-from coterie.experiment.result import SHARED_MODEL, Result
-from coterie.experiment.scores import Scores
-from coterie.experiment.scoring import score_models
+from coterie.experiment.result import Result
+from coterie.experiment.rounds import Rounds, joined
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
-from coterie.graphs.quality import graph_quality, true_groups
 from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
-from coterie.peers.ledger import Ledger
 from coterie.peers.local import Simulation
 from coterie.storage.toml import difference, dump_toml
 
@@ -59,9 +55,6 @@ class Loop:
         self.place = place or Place()
         self.validated = job.federation.validation.count > 0
         self.staged = bool(job.method.stages())
-        self.groups = None  # the true groups, to compare a learned graph with
-        if job.method.learns_weights and self.place.members is None:
-            self.groups = true_groups(job.federation.groups, job.federation.label_counts())
         if job.settings.patience and not self.validated.any():
             raise CoterieError("run.patience needs validation samples: raise partition.validation or set patience to 0")
         self.per_model = job.method.rounds_per_model  # where the method goes along a path of models
@@ -75,18 +68,11 @@ class Loop:
                 stacklevel=2,
             )
         self.training = self._training(job.graph, job.weights)
-        members = self.place.members
-        names = job.federation.names if members is None else members.names
-        self.ledger = Ledger(names, self.place.rows(job.graph.neighbours), ids=self.place.ids)
-        self.totals = self.ledger.totals()
-        self.rows: list[dict[str, Any]] = []
-        self.graphs: dict[int, dict[str, np.ndarray]] = {}
+        self.history = History(job, engine, folder, self.place)
         self.round = self.best_round = self.waited = 0
         self.best: Any = None
         self.best_score: float | None = None
         self.unrecorded: list[Rounds] = []  # since the last record
-        self.spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # seconds before a resume
-        self.started = {"wall": time.monotonic(), **engine.seconds}
         self.last_saved = time.monotonic()
 
     def _training(self, graph: Graph, weights: np.ndarray) -> Training | Fitting:
@@ -135,7 +121,7 @@ class Loop:
         self.state, opening = self.training.init()
         self.place.round_done(0)
         opening = with_cost_of_inputs(with_cost_of_graph(opening, self.job), self.job.federation)
-        self._record(0, opening, self.job.graph)
+        self.history.record(0, opening, self.job.graph)
         if self.place.members is not None:  # who comes back finds the state it began with
             self._save(now=True)
 
@@ -179,14 +165,14 @@ class Loop:
         self._judge(self.round, row)
         self.state, announced = self.training.next_stage(self.state, self.round, self.place.agree)
         block, self.unrecorded = joined(self.unrecorded), []
-        self._record(self.round, block if announced is None else with_stage(block, announced), graph, row)
+        self.history.record(self.round, block if announced is None else with_stage(block, announced), graph, row)
         return row
 
     def _record_rest(self) -> None:
         """Record the rounds that no evaluation has followed yet."""
         if self.unrecorded:
             block, self.unrecorded = joined(self.unrecorded), []
-            self._record(self.round, block, self.training.graph)
+            self.history.record(self.round, block, self.training.graph)
 
     def _ended(self) -> bool:
         """Whether all rounds are done or patience is used up."""
@@ -202,31 +188,6 @@ class Loop:
                     f"training diverged: {what} of client {name!r} is not finite in round {number}; "
                     f"try a smaller method.lr{'' if self.folder is None else ' in another --out'}"
                 )
-
-    def _record(self, number: int, block: Any, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:
-        """Record a block of rounds and the evaluation after it, if there was one; round 0 is the start."""
-        first, rounds = (number - len(block.loss) + 1 if number else 0), len(block.loss)
-        neighbours = self.place.rows(graph.neighbours)
-        entry = self.ledger.add(first, block.traffic, neighbours, self.place.frames(first, rounds))
-        cost = Ledger(self.ledger.names, self.ledger.neighbours, [entry], self.ledger.ids).totals()
-        self.totals = {name: total + cost[name] for name, total in self.totals.items()}
-        if row is not None:
-            line = {"round": number} | {name: value.tolist() for name, value in row.items()}
-            line |= {f"bytes_{name}": total.tolist() for name, total in self.totals.items()}
-            line |= {name: count.tolist() for name, count in (block.counts or {}).items()}
-            if block.weights is not None:
-                table = {"neighbours": neighbours, "present": self.place.rows(graph.present), "weights": block.weights}
-                self.graphs[number] = table
-                line |= {} if self.groups is None else graph_quality(table, self.groups)
-            self.rows.append(line)
-        if self.folder is None:
-            return
-        self.folder.save_arrays("ledger", number, entry if number else entry | {"neighbours": self.ledger.neighbours})
-        if row is not None and number in self.graphs:
-            self.folder.save_arrays("graph", number, self.graphs[number])
-        if row is not None:
-            self.folder.append("metrics.jsonl", self.rows[-1])
-            self.folder.append("timing.jsonl", {"round": number, **self._seconds(), "device": self.engine.device.label})
 
     def _judge(self, number: int, row: dict[str, np.ndarray]) -> None:
         """Remember the best evaluation if the run may stop early or goes along a path; otherwise the last counts."""
@@ -248,7 +209,7 @@ class Loop:
         if self.folder is None:
             return
         every = self.job.settings.checkpoint_every
-        due = len(self.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
+        due = len(self.history.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
         if not (due or now or self._ended()):
             return
         self._record_rest()
@@ -259,7 +220,7 @@ class Loop:
             best_round=self.best_round,
             waited=self.waited,
             best_score=self.best_score,
-            written=self._written(),
+            written=self.history.written(),
             config=dump_toml(self.job.config),
         )
         snapshot.save(self.folder.path, self.round, arrays, record)
@@ -269,9 +230,6 @@ class Loop:
         """Return the graph in use, where the method changes it."""
         graph = self.training.graph
         return {"neighbours": graph.neighbours, "present": graph.present} if self.staged else None
-
-    def _written(self) -> dict[str, int]:
-        return {"metrics.jsonl": len(self.rows), "ledger": len(self.ledger.blocks), "graph": len(self.graphs)}
 
     def _restore(self) -> bool:
         """Continue from the newest checkpoint that is whole; what was written after it is cut off."""
@@ -296,7 +254,7 @@ class Loop:
         best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
         arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
         self.state, self.best = self.engine.place(arrays.state), jax.device_get(arrays.best)
-        self._read_back(self.folder, record)
+        self.history.read_back(self.folder, self.round, record.written)
         return True
 
     def _return_to_stage(self, graph: Graph) -> None:
@@ -305,67 +263,12 @@ class Loop:
         self.training = self._training(graph, weights)
         self.training.method = self.job.method.at_stage(self.round + 1)
 
-    def _read_back(self, folder: RunFolder, record: Record) -> None:
-        """Read what was written until the checkpoint, and cut off the rest."""
-        folder.cut(self.round, record.written)
-        self.rows, self.graphs, self.ledger = folder.lines("metrics.jsonl"), folder.graphs(), folder.ledger()
-        self.totals = self.ledger.totals()
-        times = folder.lines("timing.jsonl")
-        if times:
-            self.spent = {name: times[-1][name] for name in self.spent}
-
-    def _seconds(self) -> dict[str, float]:
-        now = {"wall": time.monotonic(), **self.engine.seconds}
-        return {name: round(self.spent[name] + now[name] - self.started[name], 4) for name in now}
-
     def _finish(self) -> Result:
-        job, models = self.job, self.best
+        models = self.best
         if models is None:
             models = jax.device_get(self.training.models(self.state, self.best_round))
-        result = Result(
-            config=job.config,
-            names=job.federation.names,
-            rows=self.rows,
-            ledger=self.ledger,
-            graphs=self.graphs if self.place.members is None else {},
-            cooperation=self.graphs,
-            members=self.place.members,
-            seconds=self._seconds(),
-            best_round=self.best_round,
-            metric=job.task.metric,
-            role=job.method.role,
-            learns_weights=job.method.learns_weights,
-            device=self.engine.device.label,
-            folder=None if self.folder is None else self.folder.path,
-            task=self.training.task,
-            variables=models,
-            scored=functools.partial(_scores, job, self.training, models),
-            answers=functools.partial(_answers, job, self.training, models),
-        )
+        result = make_result(self.job, self.training, self.history, models, self.best_round)
         if self.folder is not None:
-            scores = result.all_scores()
-            assert scores is not None  # just computed
-            self.folder.save_scores(scores.arrays())
-            for file, data in result.model_files():
-                self.folder.save_model(file, data)
-            if job.method.newcomer == "shared":
-                shared = shared_model(job.method, self.training.task, self.training.inner(self.state), models)
-                self.folder.save_model(SHARED_MODEL, result.encode_shared(shared))
-            intervals = result.prediction_rules().intervals
-            if intervals is not None:
-                self.folder.save_record("intervals.json", dict(intervals))
-            self.folder.finish(result.summary())
-        self.progress("end", self.round, job.settings.rounds, result.final)
+            write_result(self.folder, result, self.job, self.training, self.state, models)
+        self.progress("end", self.round, self.job.settings.rounds, result.final)
         return result
-
-
-def _scores(job: Job, training: Training | Fitting, models: Any) -> Scores:
-    """Return every score of the kept models; a program that a result in memory may never need."""
-    with precision(job.settings.precision):
-        return score_models(training, models, job.federation)
-
-
-def _answers(job: Job, training: Training | Fitting, models: Any) -> Answers:
-    """Return how rows become inputs and outputs predictions, with the intervals of a regression."""
-    with precision(job.settings.precision):
-        return Answers.of(job.federation, job.config, intervals_of(training, models, job.federation))

@@ -14,8 +14,8 @@ from jax import lax
 
 from coterie.data.buckets import Part, Split
 from coterie.data.clients import Clients, Federation
-from coterie.experiment.engine import Training
 from coterie.experiment.scores import Scores
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.buckets import real_rows
 from coterie.learning.evaluate import BATCH

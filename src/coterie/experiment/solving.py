@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.clients import Clients, Split
-from coterie.experiment.engine import Rounds, Training
+from coterie.experiment.rounds import Rounds
+from coterie.experiment.training import Training
 from coterie.learning.evaluate import client_metrics
 from coterie.learning.task import Variables
 from coterie.methods.base import Method, Solved

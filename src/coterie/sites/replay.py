@@ -21,10 +21,11 @@ from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.folder import RunFolder, model_file
 from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import read_model
+from coterie.experiment.training import Training
 from coterie.methods.base import Solved
 from coterie.peers.base import Arrivals
 from coterie.sites.deliveries import Restored, Round, arrivals_in_round, read_log

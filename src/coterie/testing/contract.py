@@ -25,9 +25,10 @@ from coterie import registry
 from coterie.data.clients import Federation, Split
 from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
 from coterie.experiment.returned import poisoned, refuse_spread
 from coterie.experiment.solving import Fitting
+from coterie.experiment.training import Training
 from coterie.graphs.directed import RandomDirected
 from coterie.graphs.graph import Graph
 from coterie.graphs.mixing import metropolis

@@ -18,7 +18,8 @@ from coterie.codecs.base import Codec
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.experiment.device import choose_device
-from coterie.experiment.engine import Engine, Training
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.base import Method

@@ -1,0 +1,73 @@
+"""The end of a run: its result, and the files that make its folder complete."""
+
+import functools
+from typing import Any
+
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.history import History
+from coterie.experiment.intervals import intervals_of
+from coterie.experiment.job import Job, precision
+from coterie.experiment.personal_model import shared_model
+from coterie.experiment.prediction import Answers
+from coterie.experiment.result import SHARED_MODEL, Result
+from coterie.experiment.scores import Scores
+from coterie.experiment.scoring import score_models
+from coterie.experiment.solving import Fitting
+from coterie.experiment.training import Training
+
+__all__ = ["make_result", "write_result"]
+
+
+def make_result(job: Job, training: Training | Fitting, history: History, models: Any, best_round: int) -> Result:
+    """Return the result of a run whose kept models are those of round `best_round`."""
+    apart, folder = history.place.members is not None, history.folder
+    return Result(
+        config=job.config,
+        names=job.federation.names,
+        rows=history.rows,
+        ledger=history.ledger,
+        graphs={} if apart else history.graphs,
+        cooperation=history.graphs,
+        members=history.place.members,
+        seconds=history.seconds(),
+        best_round=best_round,
+        metric=job.task.metric,
+        role=job.method.role,
+        learns_weights=job.method.learns_weights,
+        device=history.engine.device.label,
+        folder=None if folder is None else folder.path,
+        task=training.task,
+        variables=models,
+        scored=functools.partial(_scores, job, training, models),
+        answers=functools.partial(_answers, job, training, models),
+    )
+
+
+def write_result(
+    folder: RunFolder, result: Result, job: Job, training: Training | Fitting, state: Any, models: Any
+) -> None:
+    """Write scores, models and the summary, which comes last; `state` is the one after the last round."""
+    scores = result.all_scores()
+    assert scores is not None  # just computed
+    folder.save_scores(scores.arrays())
+    for file, data in result.model_files():
+        folder.save_model(file, data)
+    if job.method.newcomer == "shared":
+        shared = shared_model(job.method, training.task, training.inner(state), models)
+        folder.save_model(SHARED_MODEL, result.encode_shared(shared))
+    intervals = result.prediction_rules().intervals
+    if intervals is not None:
+        folder.save_record("intervals.json", dict(intervals))
+    folder.finish(result.summary())
+
+
+def _scores(job: Job, training: Training | Fitting, models: Any) -> Scores:
+    """Return every score of the kept models; a program that a result in memory may never need."""
+    with precision(job.settings.precision):
+        return score_models(training, models, job.federation)
+
+
+def _answers(job: Job, training: Training | Fitting, models: Any) -> Answers:
+    """Return how rows become inputs and outputs predictions, with the intervals of a regression."""
+    with precision(job.settings.precision):
+        return Answers.of(job.federation, job.config, intervals_of(training, models, job.federation))

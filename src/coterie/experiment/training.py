@@ -1,0 +1,306 @@
+"""One method, one graph and one seed on an engine: the rounds between two evaluations are a single compiled program."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from coterie.codecs.base import Codec
+from coterie.data.clients import Clients
+from coterie.experiment.engine import Engine
+from coterie.experiment.returned import checked_round, poisoned, refuse_silence, refuse_spread
+from coterie.experiment.rounds import Rounds, joined
+from coterie.graphs.graph import Graph, slot_of
+from coterie.learning.evaluate import evaluate
+from coterie.learning.task import Variables
+from coterie.methods.base import Info, Method
+from coterie.numerics.tree import column
+from coterie.peers.base import Traffic, on_host
+from coterie.peers.coding import Coder
+from coterie.peers.factory import Lost, PeersFactory
+from coterie.peers.injection import FaultTables, Injection, injected, one_round
+from coterie.peers.local import Simulation
+from coterie.peers.tables import make_tables, widened
+
+__all__ = ["Training"]
+
+
+class Coded(NamedTuple):
+    """The state of a run with a codec: the method's, and what the codec remembers."""
+
+    method: Any
+    memory: Any
+
+
+class Training:
+    """One method with one seed on an engine.
+
+    Args:
+        engine: the federation on its device.
+        method: how the clients cooperate.
+        graph: who hears whom (`Graph.empty` for methods without neighbours).
+        weights: `[K, D]` mixing weights of the graph.
+        seed: everything random is drawn from (seed, round, client id).
+        ids: the id of the client in each row of the federation; default 0, 1, 2, ...
+        codec: how messages are encoded; None sends them as they are. Its memory is then part of the state.
+        peers: how clients reach each other; default: a simulation, in which all of them live here.
+        faults: what goes wrong; None: nothing.
+        robust: how far received values may be away (`peers/robust.py`); None: as far as they are.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        method: Method,
+        graph: Graph,
+        weights: np.ndarray,
+        seed: int,
+        ids: np.ndarray | None = None,
+        codec: Codec | None = None,
+        peers: PeersFactory | None = None,
+        faults: Injection | None = None,
+        robust: float | None = None,
+    ):
+        self.peers, self.faults = peers or Simulation(engine.plan), faults
+        self.peers.robust = robust
+        self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
+        self._ids = ids
+        self._width = graph.listeners[0].shape[1]
+        self._use(graph, weights)
+        self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
+
+    def _use(self, graph: Graph, weights: np.ndarray) -> None:
+        self.graph = graph
+        tables = make_tables(graph, weights, self._ids, np.dtype(self.task.dtype).type)
+        if self.codec is None and isinstance(self.peers, Simulation):  # elsewhere an empty place is a place for bytes
+            tables = widened(tables, self._width)
+        self.peers.use_tables(tables)
+        self._tables = self.engine.put(tables)
+
+    def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
+        """Return the state before the first round, and what it cost to get there."""
+        lost = one_round(self.faults.tables(0)) if arrivals is None and self.faults is not None else arrivals
+        state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
+        zero = np.zeros((1, self.engine.size))
+        state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
+        return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
+
+    def _init(self, method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
+        peers = self.peers.make(tables, lost)
+        state = method.init(self.task, peers, clients, key)
+        if peers.talked:
+            self.engine.talked_at_start.add(type(method))
+        return state, peers.traffic()
+
+    def outline(self) -> Any:
+        """Return a state of the right structure, shapes and types, of zeros: nothing is computed or sent for it."""
+        inputs = (self.method, self._tables, self.engine.clients, self._init_key, None)
+        state = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._init, *inputs)[0])
+        return self.engine.place(state if self.codec is None else Coded(state, self._nothing_remembered(state)))
+
+    def _starts(self, number: int) -> Callable[[], None]:
+        return lambda: self.peers.start_round(number)
+
+    def prepare(self) -> None:
+        """Compile a round and its evaluation, and trace what else is sent, before anybody waits for this process."""
+        state, rounds = self.outline(), self.peers.rounds_per_call or 1
+        program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
+        self._compile(program, name, *inputs, donate=4)
+        self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(1))
+        if self.method.stages():
+            jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
+
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Lost = None) -> tuple[Any, Rounds]:
+        """Run rounds `first`, ..., `first + rounds - 1` (counted from 1); `state` is used up."""
+        per_call, blocks = self.peers.rounds_per_call or rounds, []
+        arrivals = self._faults_of(first, rounds) if arrivals is None else arrivals
+        for start in range(0, rounds, per_call):
+            end = min(start + per_call, rounds)
+            lost = jax.tree.map(lambda a, start=start, end=end: a[start:end], arrivals)
+            state, block = self._advance(state, first + start, end - start, lost)
+            blocks.append(block)
+        return state, joined(blocks)
+
+    def _advance(self, state: Any, first: int, rounds: int, arrivals: Lost) -> tuple[Any, Rounds]:
+        """Run some rounds as one program."""
+        program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
+        state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
+        weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
+        counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
+        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
+
+    def _rounds_program(self, state: Any, first: int, rounds: int, arrivals: Any) -> tuple[Callable, Any, tuple]:
+        """Return the program of some rounds, its name and its arguments."""
+
+        def program(
+            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
+        ) -> Any:
+            def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
+                number, arrivals = inputs
+                return self._round(method, tables, clients, key, state, number, arrivals, codec)
+
+            return lax.scan(one, state, (first + jnp.arange(rounds), lost))
+
+        return program, ("advance", rounds), (self._round_key, state, jnp.int32(first), arrivals, self.codec)
+
+    def _round(
+        self,
+        method: Method,
+        tables: Any,
+        clients: Clients,
+        key: Any,
+        state: Any,
+        number: Any,
+        arrivals: Any,
+        codec: Any,
+    ) -> tuple[Any, tuple[Info, Traffic]]:
+        """Trace one round; returns the state after it, what a person wants to see of it, and what it sent."""
+        now, round_key = method.at_round(number), jax.random.fold_in(key, number)
+        if codec is None:
+            peers = self.peers.make(tables, arrivals)
+            after, info = checked_round(now, self.task, state, peers, clients, round_key)
+            refuse_silence(method, peers.talked or type(method) in self.engine.talked_at_start)
+            if (faults := injected(arrivals)) is not None:
+                after = self.without(faults.frozen[tables.ids], state, after)
+            return after, (info, peers.traffic())
+        coder = Coder(codec.at_round(number), round_key, state.memory)
+        peers = self.peers.make(tables, arrivals, coder)
+        inner, info = checked_round(now, self.task, state.method, peers, clients, round_key)
+        return Coded(inner, peers.memory), (info, peers.traffic())
+
+    def _faults_of(self, first: int, rounds: int) -> FaultTables | None:
+        return None if self.faults is None else self.faults.tables(first, rounds)
+
+    def without(self, away: Any, before: Any, after: Any) -> Any:
+        """Return the state after a round in which the clients `away [C]` did nothing; the hub is not one of them."""
+        hub, count = self.method.hub_state(), len(away)
+
+        def kept(path: Any, old: Any, new: Any) -> Any:
+            is_hub = any(getattr(part, "name", None) in hub for part in path[:1])
+            return new if is_hub or new.shape[:1] != (count,) else jnp.where(column(away, new), old, new)
+
+        return jax.tree_util.tree_map_with_path(kept, before, after)
+
+    def _nothing_remembered(self, state: Any) -> dict:
+        """Return the codec's memory before the first round of a stage, which starts with whole messages.
+
+        Which verbs a round calls is discovered by tracing one.
+        """
+
+        def trial(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Any:
+            return self._round(method, tables, clients, key, Coded(state, None), 1, None, codec)[0].memory
+
+        inputs = (self.method, self._tables, self.engine.clients, self._round_key, state, self.codec)
+        return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(trial, *inputs))
+
+    def price(self, state: Any) -> Traffic:
+        """Return what a round sends, without its training: the compiler drops what the traffic does not need."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Traffic:
+            return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
+
+        return on_host(self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1)))
+
+    def refuse_secret_mixing(self, state: Any, rounds: int) -> None:
+        """Refuse a method of the user's own that sends nothing and still mixes clients; the state stays as it is."""
+        ours = type(self.method).__module__.startswith("coterie.")
+        if ours or self.method.topology != "none" or self.engine.size < 2:
+            return
+        after, _ = self.advance(self.engine.place(poisoned(state, self.engine.size)), 1, rounds)
+        refuse_spread(self.method, self.method.models(self.inner(after)).params)
+
+    def inner(self, state: Any) -> Any:
+        """Return the method's own part of a state."""
+        return state if self.codec is None else state.method
+
+    def rounds_to_stage(self, first: int, rounds: int) -> int:
+        """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
+        ends = [end for end in self.method.stages() if first <= end < first + rounds]
+        return min(ends) - first + 1 if ends else rounds
+
+    def next_stage(
+        self, state: Any, number: int, agree: Callable[[int, Graph], Graph] = lambda number, graph: graph
+    ) -> tuple[Any, Traffic | None]:
+        """Begin a new stage if one begins after round `number`: the method says which edges stay.
+
+        A kept graph need not be symmetric, so `share` tells everyone who keeps whom; a client that is away keeps all
+        its neighbours. On a network `agree(number, graph)` returns the graph that everybody uses. Returns the state
+        for the new tables, and the traffic of that exchange (None if the stage goes on).
+        """
+        if number not in self.method.stages():
+            return state, None
+        (kept, arrived), traffic = self.call(self._keep, ("keep", number), self.inner(state))
+        kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
+        graph = agree(number, self.graph.keep(kept)[0])
+        return self.enter_stage(state, graph, number + 1), jax.tree.map(lambda a: a[None], on_host(traffic))
+
+    def _keep(self, method: Any, tables: Any, clients: Clients, state: Any) -> Any:
+        peers = self.peers.make(tables)
+        return peers.share(method.keep(state, tables.present, peers.clients), certain=True), peers.traffic()
+
+    def enter_stage(self, state: Any, graph: Graph, first: int) -> Any:
+        """Return the state on a graph with fewer edges, used from round `first` on."""
+        everyone = np.arange(graph.clients)[:, None]
+        kept = slot_of(graph.neighbours, graph.present, everyone, self.graph.neighbours) >= 0
+        graph, slots = self.graph.keep(kept)
+        rows = slots if self._ids is None else slots[self._ids]
+        narrow = self.method.narrow(self.inner(state), slot_taker(rows))
+        self.method = self.method.at_stage(first)
+        self._use(graph, np.zeros(graph.neighbours.shape))
+        state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
+        return self.engine.place(state)
+
+    def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
+        """Return every client's metrics `[K]` after round `number`, by name."""
+        by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        return {
+            f"{split}_{name}": np.asarray(values)
+            for split, metrics in by_split.items()
+            for name, values in metrics._asdict().items()
+        }
+
+    def _evaluate(self, method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+        peers = self.peers.make(tables)
+        models, before = self._models(method, peers, clients, key, state, number)
+        metrics = evaluate(self.task, peers, models, clients)
+        if before is not None:
+            metrics["untuned"] = evaluate(self.task, peers, before, clients)["test"]
+        return metrics
+
+    def models(self, state: Any, number: int) -> Variables:
+        """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
+
+        def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
+            return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
+
+        return self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
+
+    def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
+        """Return the personal models, and for a method that tunes them also the models before tuning."""
+        models = method.models(state)
+        tuned = method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number))
+        return (models, None) if tuned is None else (tuned, models)
+
+    def call(
+        self,
+        program: Callable,
+        name: Any,
+        *arguments: Any,
+        donate: int | None = None,
+        ready: Callable[[], None] | None = None,
+    ) -> Any:
+        """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
+        key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
+        return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready)
+
+    def _compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> None:
+        key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
+        self.engine.compile(program, key, *always, *arguments, donate=donate)
+
+
+def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
+    """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
+    return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
