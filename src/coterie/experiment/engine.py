@@ -19,7 +19,7 @@ from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
 from coterie.experiment.programs import fitting, repairing
-from coterie.learning.buckets import is_buckets
+from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.task import Task
 from coterie.peers.local import Plan
 from coterie.peers.mesh import padded_rows
@@ -51,7 +51,10 @@ class Engine:
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
         # Rows of every array of clients: on a mesh, each device has equally many.
-        self.rows = -(-self.size // self.plan.mesh.size) * self.plan.mesh.size if self.plan.spread else self.size
+        devices = self.plan.mesh.size if self.plan.mesh is not None and self.plan.spread else 1
+        self.rows = -(-self.size // devices) * devices
+        if devices > 1 and buckets_of(federation.train) is not None:  # a device could not hold a part of a bucket
+            federation = federation.in_buckets([np.arange(self.size)])
         clients = federation.arrays()
         refuse_too_large(clients, device)
         self.clients: Clients = self.place(padded_rows(clients, self.rows))
@@ -94,7 +97,7 @@ class Engine:
 
     def constrained(self, x: Any) -> Any:
         """Keep arrays of all clients spread over the mesh, inside a program."""
-        if not self.plan.spread:
+        if self.plan.mesh is None or not self.plan.spread:
             return x
         spread = NamedSharding(self.plan.mesh, PartitionSpec(CLIENTS))
         of_clients = lambda a: a.shape[:1] == (self.rows,)  # noqa: E731

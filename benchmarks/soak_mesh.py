@@ -1,0 +1,102 @@
+"""One device and a mesh of eight: does every method give the same models, losses, metrics and bytes?
+
+    python benchmarks/soak_mesh.py                                # all methods, both modes, both precisions
+    python benchmarks/soak_mesh.py --methods fedavg,scool-sbm --modes exact --precisions float32
+
+Seven clients on eight virtual devices of a CPU (or of `--devices`), 10 rounds: one row of the mesh has no client. In exact
+mode all numbers must be equal to the last bit. In fast mode sums over clients are taken in another order: models may differ
+by 1e-6 of their largest weight in float32 (twice that where a hub keeps momentum, which adds up the differences of ten
+rounds), and by 1e-12 in float64. Writes a dated result; the exit status is 1 if one method failed.
+"""
+
+import argparse
+import sys
+
+import jax
+import numpy as np
+from common import publish
+from jax.sharding import Mesh
+
+from coterie import registry
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine
+from coterie.experiment.job import precision
+from coterie.learning.task import Task
+from coterie.methods.base import Solved
+from coterie.methods.fedopt import HubOptimiser
+from coterie.peers.local import Plan
+from coterie.testing.contract import Case
+
+ROUNDS, BLOCK = 10, 5
+ALLOWED = {("exact", "float32"): 0, ("exact", "float64"): 0, ("fast", "float32"): 1e-6, ("fast", "float64"): 1e-12}
+
+
+def outcome(case, engine):
+    """Train; returns models, losses, metrics and what was sent, on the host."""
+    training = case.training(engine=engine)
+    state, opening = training.init()
+    blocks, done = [opening], 0
+    while done < ROUNDS:
+        count = training.rounds_to_stage(done + 1, min(BLOCK, ROUNDS - done))
+        state, block = training.advance(state, done + 1, count)
+        blocks.append(block)
+        done += count
+        metrics = training.evaluate(state, done)
+        state, _ = training.next_stage(state, done)
+    models = jax.device_get(training.models(state, done))
+    return (models, [block.loss for block in blocks], metrics), [block.traffic for block in blocks]
+
+
+def distance(ours, theirs):
+    """Return the largest difference of two trees of arrays, relative to the largest value of each array."""
+    largest = 0.0
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.shape == b.shape, f"an array is {a.shape} on the mesh and {b.shape} on one device"
+        if a.size:
+            largest = max(largest, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)))
+    return largest
+
+
+def compared(name, mode, dtype, device):
+    """Return how far a method on the mesh is from the same on one device, and whether it sent the same."""
+    with precision(dtype):
+        case = Case(name)
+        case.task = Task.of(case.federation, case.model, dtype=np.dtype(dtype))
+        mesh = Mesh(np.array(device.devices), ("clients",))
+        plans = (Plan(mode, 0, mesh, spread=True), Plan(mode))
+        (ours, sent), (theirs, sent_by_one) = (
+            outcome(case, Engine(case.task, case.federation, device, plan)) for plan in plans
+        )
+        same = all(map(np.array_equal, jax.tree.leaves(sent), jax.tree.leaves(sent_by_one)))
+        return distance(ours, theirs), same
+
+
+def main():
+    """Compare what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", help="with commas between; default all that train in rounds")
+    parser.add_argument("--modes", default="exact,fast")
+    parser.add_argument("--precisions", default="float32,float64")
+    parser.add_argument("--devices", type=int, default=8)
+    args = parser.parse_args()
+    device = choose_device("cpu", devices=args.devices)
+    every = {row.name: registry.load("methods", row.name) for row in registry.rows("methods")}
+    chosen = args.methods.split(",") if args.methods else [n for n, m in every.items() if not issubclass(m, Solved)]
+    figures, failed = {}, []
+    for name in chosen:
+        for mode in args.modes.split(","):
+            for dtype in args.precisions.split(","):
+                apart, same = compared(name, mode, dtype, device)
+                allowed = ALLOWED[mode, dtype] * (2 if issubclass(every[name], HubOptimiser) else 1)
+                if not (apart <= allowed and same):
+                    failed.append(f"{name} {mode} {dtype}")
+                figures.setdefault(name, {})[f"{mode} {dtype}"] = apart
+                print(f"{name} {mode} {dtype}: {apart:.1e}, bytes {'equal' if same else 'differ'}", flush=True)
+    publish(
+        "soak-mesh", device.label, {"devices": args.devices, "rounds": ROUNDS, "distance": figures, "failed": failed}
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
