@@ -3,10 +3,10 @@
     python benchmarks/soak_mesh.py                                # all methods, both modes, both precisions
     python benchmarks/soak_mesh.py --methods fedavg,scool-sbm --modes exact --precisions float32
 
-Seven clients on eight virtual devices of a CPU (or of `--devices`), 10 rounds: one row of the mesh has no client. In exact
-mode all numbers must be equal to the last bit. In fast mode sums over clients are taken in another order: models may differ
-by 1e-6 of their largest weight in float32 (twice that where a hub keeps momentum, which adds up the differences of ten
-rounds), and by 1e-12 in float64. Writes a dated result; the exit status is 1 if one method failed.
+Seven clients on eight virtual devices of a CPU (or on `--devices`), 10 rounds: one row of the mesh has no client. In
+exact mode all numbers must be equal to the last bit. In fast mode sums over clients are taken in another order: models
+may differ by 1e-6 of their largest weight in float32 (twice that where a hub keeps momentum, which adds up the
+differences of ten rounds), and by 1e-12 in float64. Writes a dated result; the exit status is 1 if one method failed.
 """
 
 import argparse

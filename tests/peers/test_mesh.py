@@ -109,14 +109,14 @@ def test_continues_on_another_number_of_devices(device, tmp_path):
     job = Job.of(Experiment.from_dict(tables))
     straight = execute(job, device=device)
 
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     def stop(stage, number, rounds, metrics):
         if stage == "round":
-            raise Stopped
+            raise StoppedError
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         execute(job, out=tmp_path / "run", device=spread_over(device), progress=stop)
     with pytest.warns(UserWarning, match="was begun on"):
         resumed = execute(job, out=tmp_path / "run", device=device._replace(devices=device.devices[:1]))
