@@ -58,7 +58,7 @@ def distance(ours, theirs):
 
 
 def compared(name, mode, dtype, device):
-    """Return how far a method on the mesh is from the same on one device, how far it may be, and whether bytes agree."""
+    """Return how far the mesh is from one device, how far it may be, and whether both sent the same."""
     with precision(dtype):
         case = Case(name)
         case.task = Task.of(case.federation, case.model, dtype=np.dtype(dtype))
