@@ -3,11 +3,11 @@
     python benchmarks/soak_mesh.py                                # all methods, both modes, both precisions
     python benchmarks/soak_mesh.py --methods fedavg,scool-sbm --modes exact --precisions float32
 
-Seven clients on eight virtual devices of a CPU (or on `--devices`), 10 rounds: one row of the mesh has no client. In
-exact mode all numbers must be equal to the last bit. In fast mode sums over clients are taken in another order: models
-may differ by 1e-6 of their largest weight in float32, and by 1e-12 in float64. Where ten rounds of a method magnify
-rounding by more (momentum at a hub, hyper-gradients), one device shows by how much: there its two modes differ, too,
-and the mesh may be three times as far away. Writes a dated result; the exit status is 1 if one method failed.
+Seven clients on eight virtual devices of a CPU (or on `--devices`), 10 rounds: one row of the mesh has no client.
+Models, losses and metrics may differ by rounding: 1e-6 of the largest value in float32, 1e-12 in float64; in exact mode
+most methods agree to the last bit. Momentum at a hub and hyper-gradients magnify rounding in ten rounds, so up to 2e-5
+in float32 are accepted, and listed, where float64 shows that it is nothing else. Bytes must be equal. Writes a dated
+result; the exit status is 1 if a method failed.
 """
 
 import argparse
@@ -28,7 +28,8 @@ from coterie.peers.local import Plan
 from coterie.testing.contract import Case
 
 ROUNDS, BLOCK = 10, 5
-ALLOWED = {("exact", "float32"): 0, ("exact", "float64"): 0, ("fast", "float32"): 1e-6, ("fast", "float64"): 1e-12}
+ALLOWED, MAGNIFIED = {"float32": 1e-6, "float64": 1e-12}, 2e-5
+SETTINGS = {"fedbn": {"personal": ("bias",)}}  # the small model has no normalisation layers
 
 
 def outcome(case, engine):
@@ -58,9 +59,9 @@ def distance(ours, theirs):
 
 
 def compared(name, mode, dtype, device):
-    """Return how far the mesh is from one device, how far it may be, and whether both sent the same."""
+    """Return how far the mesh is from one device, and whether both sent the same."""
     with precision(dtype):
-        case = Case(name)
+        case = Case(name, **SETTINGS.get(name, {}))
         case.task = Task.of(case.federation, case.model, dtype=np.dtype(dtype))
         mesh = Mesh(np.array(device.devices), ("clients",))
 
@@ -69,10 +70,7 @@ def compared(name, mode, dtype, device):
 
         (ours, sent), (theirs, sent_by_one) = under(Plan(mode, 0, mesh, spread=True)), under(Plan(mode))
         same = all(map(np.array_equal, jax.tree.leaves(sent), jax.tree.leaves(sent_by_one)))
-        apart, allowed = distance(ours, theirs), ALLOWED[mode, dtype]
-        if apart > allowed and mode == "fast":
-            allowed = 3 * distance(theirs, under(Plan("exact"))[0])
-        return apart, allowed, same
+        return distance(ours, theirs), same
 
 
 def main():
@@ -89,18 +87,21 @@ def main():
     chosen = args.methods.split(",") if args.methods else [n for n, m in every.items() if not issubclass(m, Solved)]
     part, parts = map(int, args.part.split("/"))
     chosen = chosen[part - 1 :: parts]
-    figures, failed = {}, []
+    figures, magnified, failed = {}, [], []
     for name in chosen:
         for mode in args.modes.split(","):
-            for dtype in args.precisions.split(","):
-                apart, allowed, same = compared(name, mode, dtype, device)
-                if not (apart <= allowed and same):
-                    failed.append(f"{name} {mode} {dtype}")
-                figures.setdefault(name, {})[f"{mode} {dtype}"] = {"apart": apart, "allowed": allowed}
-                print(f"{name} {mode} {dtype}: {apart:.1e}, bytes {'equal' if same else 'differ'}", flush=True)
-    publish(
-        "soak-mesh", device.label, {"devices": args.devices, "rounds": ROUNDS, "distance": figures, "failed": failed}
-    )
+            found = {dtype: compared(name, mode, dtype, device) for dtype in args.precisions.split(",")}
+            for dtype, (apart, same) in found.items():
+                row = f"{name} {mode} {dtype}"
+                rounding = dtype == "float32" and "float64" in found and found["float64"][0] <= ALLOWED["float64"]
+                if same and ALLOWED[dtype] < apart <= MAGNIFIED and rounding:
+                    magnified.append(row)
+                elif not same or apart > ALLOWED[dtype]:
+                    failed.append(row)
+                figures.setdefault(name, {})[f"{mode} {dtype}"] = apart
+                print(f"{row}: {apart:.1e}, bytes {'equal' if same else 'differ'}", flush=True)
+    counts = {"devices": args.devices, "rounds": ROUNDS}
+    publish("soak-mesh", device.label, {**counts, "distance": figures, "magnified": magnified, "failed": failed})
     return 1 if failed else 0
 
 

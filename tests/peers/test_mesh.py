@@ -79,7 +79,7 @@ def test_eight_devices_give_the_numbers_of_one(tmp_path, monkeypatch):
     command = [sys.executable, str(SOAK), "--methods", "fedavg,fomo,sgp", "--modes", "exact", "--precisions", "float32"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("0.0e+00, bytes equal") == 3
+    assert done.stdout.count("bytes equal") == 3
 
 
 TROUBLE = {"faults": {"drop": [{"rate": 0.3}], "poison": [{"members": ["client-2"], "kind": "nan"}]}, "robust": "clip"}
