@@ -10,6 +10,7 @@ import typer
 from coterie.cli.comparing import run_comparison
 from coterie.cli.options import (
     CodecName,
+    Devices,
     FaultsFile,
     Flags,
     Json,
@@ -42,6 +43,7 @@ def run(
     faults: FaultsFile = None,
     out: Out = None,
     where: Where = "auto",
+    devices: Devices = None,
     preallocate: Preallocate = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -62,7 +64,7 @@ def run(
     data = chosen.data.name.rpartition(":")[2]
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-faults' if chosen.faults else ''}"
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder)
+    device = chosen_device(where, preallocate, console, folder, devices)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.folder import RunFolder
     from coterie.experiment.job import Job
@@ -84,6 +86,7 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
     where: Where = "auto",
+    devices: Devices = None,
     preallocate: Preallocate = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -101,13 +104,13 @@ def resume(
             )
         with names_from(folder / "comparison.toml", trust_code):
             config = ComparisonConfig.from_dict(tables)
-            run_comparison(config, folder, where, preallocate, as_json, trust_code=trust_code)
+            run_comparison(config, folder, where, preallocate, as_json, trust_code=trust_code, devices=devices)
         return
     from coterie.experiment.folder import RunFolder
 
     tables = RunFolder(folder).config()
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder)
+    device = chosen_device(where, preallocate, console, folder, devices)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.run import resume as resume_run
 

@@ -114,7 +114,12 @@ class Trials:
 
         Not where the graph changes during the run (every candidate would get a graph of its own), nor with a codec.
         """
-        if self.engine.device.platform == "cpu" or self.job.method.stages() or self.job.codec is not None:
+        if (
+            self.engine.device.platform == "cpu"
+            or self.engine.plan.spread
+            or self.job.method.stages()
+            or self.job.codec is not None
+        ):
             return False
         needed = count * len(self.job.federation) * working_bytes(self.job.task, self.job.federation)
         return count > 1 and needed <= memory_budget(self.engine.device)

@@ -155,13 +155,14 @@ class Peers(Messages):
         )
         self._charge_hub("up", takes_part, message.size + message_bytes(weight) - HEADER)
         self._charge_hub("down", takes_part, message_bytes((x, weight)))
-        labels, count = jnp.zeros(self.clients, jnp.int32), 1
+        labels, count = None, 1
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
             self._charge_hub("up", jnp.ones_like(takes_part), message_bytes(label))
             size = message_bytes(label)
             labels = self._to_hub(label, jnp.ones_like(takes_part), True, size, for_average=True)[0]
         at_hub = self._gather(message, weight, takes_part, for_average=True)
+        labels = jnp.zeros(at_hub.arrived.shape, jnp.int32) if labels is None else labels
         # Whoever sends a weight that is not positive takes no part.
         at_hub = self._bounded_at_hub(at_hub, at_hub.beside > 0, labels, count)
         heard = at_hub.arrived
@@ -203,7 +204,7 @@ class Peers(Messages):
         for each, (label, count) in zip(weights, groups, strict=False):
             averages = self._averages(at_hub.values, jnp.where(heard, each, 0), label, count)
             rows.append(jax.tree.map(lambda t, label=label: t[label], averages))
-        everyone = jnp.arange(self.clients)
+        everyone = jnp.arange(heard.shape[0])
         means, arrived = self._from_hub(rows, everyone, heard, at_hub.exchange, copies=False, for_average=True)
         own = [jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), mean, x) for mean, _ in means]
         pairs = zip(own, [mass for _, mass in means], strict=True)

@@ -17,7 +17,7 @@ from coterie.peers.coding import Coder, Memory
 from coterie.peers.injection import FaultTables
 from coterie.peers.records import Tables, Traffic, nothing_sent
 
-__all__ = ["Here", "Tree"]
+__all__ = ["Here", "Tree", "only_where"]
 
 Tree = Any
 
@@ -95,13 +95,7 @@ class Here(abc.ABC):
         """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
 
         def some(active: jax.Array, otherwise: Tree, *stacked: Tree) -> Tree:
-            here = active.shape[0]
-            if at_most >= here:
-                done = self._each(fn, *stacked)
-                return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), done, otherwise)
-            chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
-            done = self._each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
-            return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
+            return only_where(active, at_most, lambda *rows: self._each(fn, *rows), otherwise, *stacked)
 
         return bucket_by_bucket(some, active, otherwise, *stacked)
 
@@ -206,3 +200,13 @@ class Here(abc.ABC):
         high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than one of its terms has overflowed
         new = {f"{link}_messages": count + sent, f"{link}_bytes": jnp.stack([low, high], -1)}
         self._traffic = self._traffic._replace(**new)
+
+
+def only_where(active: jax.Array, at_most: int, run: Callable[..., Tree], otherwise: Tree, *stacked: Tree) -> Tree:
+    """Return `run(*stacked)` where `active [C]`, of which there are at most `at_most`, and `otherwise` elsewhere."""
+    here = active.shape[0]
+    if at_most >= here:
+        return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), run(*stacked), otherwise)
+    chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
+    done = run(*jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
+    return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
