@@ -11,7 +11,7 @@ from coterie.cli.commands import app
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
-from coterie.sites.gather import gather
+from coterie.sites.gather import gather, site_folders
 from coterie.sites.joined import join_rows
 from coterie.sites.network import read_network_record
 from coterie.sites.replay import replay
@@ -61,6 +61,21 @@ def test_what_sites_wrote_is_joined_as_one_run(run, tmp_path):
     np.testing.assert_array_equal(whole.model(2)(x), joined.model(2)(x))
     record = read_network_record(folder)
     assert (record["rounds"], record["notes"], sum(record["missing"].values())) == (4, [], 0)
+
+
+def test_the_folder_of_all_sites_stands_for_them(run, tmp_path):
+    """As `coterie peers --local` leaves it: beside the members' folders are their logs and what was gathered."""
+    parent = tmp_path / "peers"
+    folders = write_sites(run, parent)
+    (parent / "north.log").write_text("")
+    gather([parent], parent / "gathered")
+    assert site_folders([parent]) == sorted(folders)
+    assert site_folders(folders) == folders
+    assert site_folders([parent / "gathered", tmp_path / "nowhere"]) == [parent / "gathered", tmp_path / "nowhere"]
+    for words in (["gather", str(parent), "--out", str(tmp_path / "all")], ["replay", str(parent)]):
+        done = CliRunner().invoke(app, [*words, "--json"])
+        assert done.exit_code == 0, done.output
+    assert Result.read(tmp_path / "all").names == Result.read(run).names
 
 
 def test_models_stay_where_they_are_unless_asked_for(run, tmp_path):
