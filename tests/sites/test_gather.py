@@ -1,5 +1,6 @@
 """The folders of sites, joined: what every run's folder has, and what happened on the network."""
 
+import re
 import shutil
 
 import numpy as np
@@ -155,4 +156,16 @@ def test_a_simulation_with_faults_says_so_in_its_report(tmp_path):
     text = coterie.report(tmp_path / "run", tmp_path / "report.html").read_text()
     for words in ("Faults were injected: drop 30%", f"poison (scale) of {names[2]}", "2 to 3", "robust = clip"):
         assert words in text
+    clipped, sent = int(result.ledger.went_wrong("clipped")[2]), 3 * 4  # messages to three others in four rounds
+    accused = f"Clipped in half of their messages or more: {names[2]} ({clipped} of {sent}). They send"
+    assert accused in text
+    folder = gather(write_sites(tmp_path / "run", tmp_path / "sites"), tmp_path / "all")
+    gathered = coterie.report(folder, tmp_path / "gathered.html").read_text()
+    assert accused in gathered
+    sites = [coterie.report(tmp_path / "sites" / names[i], tmp_path / f"{i}.html").read_text() for i in (0, 1, 3)]
+    own = rf"Clipped in half of their messages or more: {names[2]} \([234] of 4\)\. They send"  # that came to this site
+    assert any(re.search(own, site) for site in sites)
+    row = gathered[gathered.index(">clipped<") :]
+    row = row[row.index(names[2]) :]
+    assert f">{clipped}<" in row[: row.index("</tr>")]
     assert RunFolder(tmp_path / "run").config()["faults"]["drop"] == [{"rate": 0.3, "members": [], "rounds": []}]
