@@ -91,6 +91,7 @@ TROUBLE = {"faults": {"drop": [{"rate": 0.3}], "poison": [{"members": ["client-2
         pytest.param("fedavg", TROUBLE, marks=pytest.mark.soak),
         ("gossip-sgd", TROUBLE),
         pytest.param("ditto", {"codec": "qsgd"}, marks=pytest.mark.soak),
+        pytest.param("fedavg", {"hub": "none", "all_to_all": 1}, marks=pytest.mark.soak),
     ],
 )
 def test_faults_and_codecs_on_a_mesh(device, method, more):

@@ -24,6 +24,7 @@ from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
 from coterie.experiment.about import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.faults import Faults
 from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
 
@@ -56,7 +57,13 @@ class RunSettings:
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
     hub: Literal["none"] | None = param(
-        None, "none: what a hub would compute, every client computes for itself, from messages of all to all"
+        None, "none: what a hub would compute, every client computes for itself, from messages of the others"
+    )
+    all_to_all: int = param(
+        ALL_TO_ALL,
+        "clients up to which hub none sends from all to all; with more, means go from partner to partner",
+        at_least=1,
+        left_out=True,
     )
     # Of the run and not of the graph, since it holds at a hub, too.
     robust: Literal["clip"] | None = param(

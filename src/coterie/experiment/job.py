@@ -28,6 +28,8 @@ from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
 from coterie.models.start import starting_from
 from coterie.peers.injection import Injection
+from coterie.peers.local import Plan, Simulation
+from coterie.peers.mesh import simulation
 from coterie.peers.robust import MEDIANS
 from coterie.spec import to_dict
 
@@ -114,6 +116,10 @@ class Job:
     def injection(self, names: tuple[str, ...] | None = None) -> Injection | None:
         """Return what goes wrong among the clients of these names; default: those of the federation."""
         return Injection.of(self.experiment.faults, names or self.federation.names, self.codec is not None)
+
+    def simulation(self, plan: Plan) -> Simulation:
+        """Return the verbs of a simulation, with or without a hub as the settings say."""
+        return simulation(plan, self.settings.hub is None, self.settings.all_to_all)
 
     @property
     def robust(self) -> float | None:

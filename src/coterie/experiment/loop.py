@@ -27,7 +27,6 @@ from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
-from coterie.peers.mesh import simulation
 from coterie.storage.toml import difference, dump_toml
 
 __all__ = ["Loop", "Progress"]
@@ -86,7 +85,7 @@ class Loop:
             self.job.settings.seed,
             ids=self.place.ids,
             codec=self.job.codec,
-            peers=self.place.peers or simulation(self.engine.plan, hub=self.job.settings.hub is None),
+            peers=self.place.peers or self.job.simulation(self.engine.plan),
             faults=self.job.injection(None if self.place.members is None else self.place.members.names),
             robust=self.job.robust,
         )

@@ -13,6 +13,7 @@ from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column, seal
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.injection import FaultTables
 from coterie.peers.records import Tables, Traffic, nothing_sent
@@ -43,6 +44,7 @@ class Here(abc.ABC):
         hub: bool = True,
         faults: FaultTables | None = None,
         robust: float | None = None,
+        all_to_all: int = ALL_TO_ALL,
     ):
         self.ids, self.neighbours, self.present = tables.ids, tables.neighbours, tables.present
         self.weights = tables.weights
@@ -54,7 +56,8 @@ class Here(abc.ABC):
         self._traffic = nothing_sent(tables, self._watched)
         self.talked = False  # whether any verb was traced that sends something
         self._coder, self._faults, self._robust = coder, faults, robust
-        self._has_hub = hub
+        self._has_hub, self._all_to_all = hub, all_to_all
+        self._pushes = not hub and clients > all_to_all  # whether a mean goes from partner to partner
 
     def keys(self, key: jax.Array) -> jax.Array:
         """Return a key for each client living here: it depends on the client's id, not on where it lives."""

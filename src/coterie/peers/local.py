@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.arithmetic import usable
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -22,6 +23,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import NUMBERS, FaultTables, injected, poisoned, spoiled, unusable
 from coterie.peers.line import HUB
 from coterie.peers.messages import Received
+from coterie.peers.pushed import Step
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
 
@@ -50,6 +52,7 @@ class LocalPeers(Peers):
         coder: the codec at work; None sends everything as it is.
         hub: whether there is one. The numbers are the same without, the price is not.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
     """
 
     apart = False
@@ -62,8 +65,9 @@ class LocalPeers(Peers):
         coder: Coder | None = None,
         hub: bool = True,
         robust: float | None = None,
+        all_to_all: int = ALL_TO_ALL,
     ):
-        super().__init__(tables, tables.ids.shape[0], coder, hub, injected(arrivals), robust)
+        super().__init__(tables, tables.order.shape[0], coder, hub, injected(arrivals), robust, all_to_all)
         self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
         self._exact = plan.mode == "exact"
         self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
@@ -290,6 +294,19 @@ class LocalPeers(Peers):
         self._next_frames()
         return x
 
+    def _pass_on(self, x: Tree, step: Step) -> tuple[Tree, jax.Array, jax.Array]:
+        """See `Messages._pass_on`."""
+        exchange, frames = self._next_exchange(), self._next_frames()
+        hears = jnp.asarray(step.hears)[self.ids]
+        came = hears >= 0
+        if self._arrivals is not None:
+            came = came & self._arrivals.pushed[exchange]
+        elif self._faults is not None:
+            came = came & ~unusable(self._faults, frames, hears, self.ids)
+        values = self._rows(self._whole(x), self.tables.order[hears])
+        arrived = came & _finite(values, came.shape) if self._careful else came
+        return _masked(arrived, values), came, arrived
+
     # -- batched arithmetic -----------------------------------------------------------------------------------
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
@@ -324,19 +341,20 @@ class Simulation(PeersFactory):
     Args:
         plan: how to run.
         hub: whether the run that is simulated has a hub; it is priced accordingly.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
     """
 
-    def __init__(self, plan: Plan, hub: bool = True):
-        self._plan, self._hub = plan, hub
+    def __init__(self, plan: Plan, hub: bool = True, all_to_all: int = ALL_TO_ALL):
+        self._plan, self._hub, self._all_to_all = plan, hub, all_to_all
 
     @property
     def programs(self) -> Hashable:
         """A program counts what it sends."""
-        return Simulation, self._hub, self.robust
+        return Simulation, self._hub, self.robust, self._all_to_all
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust)
+        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust, self._all_to_all)
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:

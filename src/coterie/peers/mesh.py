@@ -19,6 +19,7 @@ from coterie.peers.factory import Lost
 from coterie.peers.here import only_where
 from coterie.peers.local import LocalPeers, Plan, Simulation
 from coterie.peers.messages import Received
+from coterie.peers.pushed import Step
 from coterie.peers.ring import in_turn, take, weighted_sum
 
 __all__ = ["MeshPeers", "MeshSimulation", "padded_rows", "padded_tables", "simulation"]
@@ -30,7 +31,7 @@ class MeshPeers(LocalPeers):
     def __init__(self, tables: Tables, plan: Plan, *more: Any):
         super().__init__(tables, plan, *more)
         assert plan.mesh is not None
-        self._mesh, self.clients = plan.mesh, tables.order.shape[0]
+        self._mesh = plan.mesh
         self._real = self.ids < self.clients
 
     def _whole(self, x: Tree) -> Tree:
@@ -59,6 +60,11 @@ class MeshPeers(LocalPeers):
     def _to_hub(self, x: Tree, active: jax.Array, *more: Any, **named: Any) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`; rows without a client send nothing."""
         return super()._to_hub(x, active & self._real, *more, **named)
+
+    def _pass_on(self, x: Tree, step: Step) -> tuple[Tree, jax.Array, jax.Array]:
+        """See `Messages._pass_on`; rows without a client miss nothing."""
+        values, came, arrived = super()._pass_on(x, step)
+        return values, came | ~self._real, arrived | ~self._real
 
     def _stays(self, for_average: bool) -> bool:
         """See `LocalPeers._stays`: the order of the rows is that of the ids, and models stay where they are."""
@@ -92,16 +98,16 @@ class MeshSimulation(Simulation):
     @property
     def programs(self) -> Hashable:
         """See `PeersFactory.programs`."""
-        return MeshSimulation, self._hub, self.robust
+        return MeshSimulation, *super().programs
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> MeshPeers:
         """See `PeersFactory.make`."""
-        return MeshPeers(tables, self._plan, arrivals, coder, self._hub, self.robust)
+        return MeshPeers(tables, self._plan, arrivals, coder, self._hub, self.robust, self._all_to_all)
 
 
-def simulation(plan: Plan, hub: bool = True) -> Simulation:
-    """Return what makes the verbs of clients that all live here, together or spread over a mesh."""
-    return (MeshSimulation if plan.spread else Simulation)(plan, hub)
+def simulation(plan: Plan, *settings: Any) -> Simulation:
+    """Return what makes the verbs of clients that all live here, together or spread over a mesh; see `Simulation`."""
+    return (MeshSimulation if plan.spread else Simulation)(plan, *settings)
 
 
 def padded_rows(x: Tree, rows: int, axis: int = 0) -> Tree:

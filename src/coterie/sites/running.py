@@ -106,7 +106,7 @@ def run_site(
             recorded = RecordingCarrier(injected, federation.names, (me,), folder)
             return Network(transport, recorded, meeting)
 
-        place = Site(members, join, federation.hub is not None, folder, pace)
+        place = Site(members, join, federation.hub is not None, folder, pace, job.settings.all_to_all)
         if watch is not None:
             watch(place)
         result = execute(job, out=folder, device=device, progress=progress, place=place)
