@@ -98,7 +98,7 @@ class MeshSimulation(Simulation):
     @property
     def programs(self) -> Hashable:
         """See `PeersFactory.programs`."""
-        return MeshSimulation, *super().programs
+        return MeshSimulation, super().programs
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> MeshPeers:
         """See `PeersFactory.make`."""
