@@ -20,6 +20,10 @@ from coterie.cli.options import (
     Set,
     TrustCode,
     Where,
+    WorldDropout,
+    WorldLate,
+    WorldParticipation,
+    WorldSlow,
     changed,
     chosen_device,
     code_of,
@@ -40,6 +44,10 @@ def run(
     seed: Seed = None,
     codec: CodecName = None,
     faults: FaultsFile = None,
+    participation: WorldParticipation = None,
+    dropout: WorldDropout = None,
+    slow: WorldSlow = None,
+    late: WorldLate = None,
     out: Out = None,
     where: Where = "auto",
     preallocate: Preallocate = False,
@@ -52,7 +60,8 @@ def run(
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
-    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
+    world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
+    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
     if faults is not None:
         tables["faults"] = Faults.read(faults).to_dict()
@@ -60,7 +69,7 @@ def run(
         chosen = Experiment.from_dict(_for_one_run(simulated(tables)))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
-    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-faults' if chosen.faults else ''}"
+    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-world' if chosen.world else ''}{'-faults' if chosen.faults else ''}"
     console = console_for(as_json)
     device = chosen_device(where, preallocate, console, folder)
     from coterie.comparison.compare import for_one_run

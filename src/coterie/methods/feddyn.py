@@ -72,7 +72,7 @@ class FedDyn(HubSGD):
 
         before, one = task.shared(state.variables.params), jnp.ones_like(loss)
         mean, arrived = peers.mean(task.shared(trained.params), self.weight(task, clients, chosen))
-        taking_part = self.participants(peers) / peers.clients
+        taking_part = self.share_taking_part(peers)
         correction = combine(peers, state.correction, (-self.alpha * taking_part * one, tree.minus(mean, before)))  # h
         shared = combine(peers, mean, (-one / self.alpha, correction))  # theta^t
         shared, correction = tree.where(arrived, (shared, correction), (before, state.correction))

@@ -54,6 +54,10 @@ class IFCA(LocalSGD, Method):
         """See `Method.hub_state`."""
         return ("hub",)
 
+    def absent(self, task: Task, before: State, after: State) -> State:
+        """See `Method.absent`: the k models are the hub's."""
+        return before._replace(centres=after.centres)
+
     def plain(self) -> Self:
         """See `Method.plain`."""
         return changed(super().plain(), clusters=1)

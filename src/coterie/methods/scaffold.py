@@ -90,7 +90,7 @@ class Scaffold(HubSGD):
         (mean, mean_change), arrived = peers.mean(sent, self.weight(task, clients, chosen))
         one = jnp.ones_like(loss)
         shared = combine(peers, before, (self.hub_lr * one, tree.minus(mean, before)))  # (b)
-        taking_part = self.participants(peers) / peers.clients  # |S| / N
+        taking_part = self.share_taking_part(peers)  # |S| / N
         control = combine(peers, state.control, (taking_part * one, mean_change))  # (c)
         shared, control = tree.where(arrived, (shared, control), (before, state.control))
         variables = Variables(task.join(shared, trained.params), trained.statistics)

@@ -46,6 +46,7 @@ class LocalPeers(Peers):
         coder: the codec at work; None sends everything as it is.
         hub: whether there is one. The numbers are the same without, the price is not.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
+        most: clients that take part in a round at most, where faults have a world; None: all.
     """
 
     apart = False
@@ -58,8 +59,10 @@ class LocalPeers(Peers):
         coder: Coder | None = None,
         hub: bool = True,
         robust: float | None = None,
+        most: int | None = None,
     ):
         super().__init__(tables, tables.ids.shape[0], coder, hub, injected(arrivals), robust)
+        self.most_present = tables.ids.shape[0] if most is None else most
         self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
         self._exact = plan.mode == "exact"
         self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
@@ -315,11 +318,11 @@ class Simulation(PeersFactory):
     @property
     def programs(self) -> Hashable:
         """A program counts what it sends."""
-        return Simulation, self._hub, self.robust
+        return Simulation, self._hub, self.robust, self.most_present
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust)
+        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust, self.most_present)
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:
