@@ -69,7 +69,8 @@ def run(
         chosen = Experiment.from_dict(_for_one_run(simulated(tables)))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
-    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-world' if chosen.world else ''}{'-faults' if chosen.faults else ''}"
+    more = "-world" * bool(chosen.world) + "-faults" * bool(chosen.faults)
+    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{more}"
     console = console_for(as_json)
     device = chosen_device(where, preallocate, console, folder)
     from coterie.comparison.compare import for_one_run

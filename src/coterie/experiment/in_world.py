@@ -23,15 +23,10 @@ def check_world(experiment: Experiment, coded: bool) -> None:
         return
     name = registry.name_of("methods", method) or type(method).__name__
     if not lives_in_world(method):
-        why = "is solved at once" if isinstance(method, Solved) else "has all data in one place"
-        warnings.warn(f"[world] changes nothing for {name}, which {why}", CoterieWarning, stacklevel=3)
+        if method.role == "cooperates":  # that a guess or a model on all data has no rounds goes without saying
+            warnings.warn(f"[world] changes nothing for {name}, which is solved at once", CoterieWarning, stacklevel=3)
         return
     own = getattr(method, "participation", 1.0)
-    if own != 1 and world.participation != 1:
-        raise CoterieError(
-            f"participation is set twice, {world.participation:g} in [world] and {own:g} for {name}; leave out the "
-            "method's"
-        )
     if own != 1:
         raise CoterieError(f"participation of {name} and [world] are both given; write participation in [world] alone")
     if coded and (world.dropout or world.slow or not isinstance(method, HubSGD)):

@@ -17,8 +17,8 @@ from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
-from coterie.experiment.memory import check_fit, parameters_of
 from coterie.experiment.in_world import check_world, lives_in_world
+from coterie.experiment.memory import check_fit, parameters_of
 from coterie.experiment.parts import Part
 from coterie.graphs.graph import Graph, require_connected
 from coterie.graphs.measured import MeasuredGraph

@@ -103,14 +103,14 @@ class Schedule:
         self._until = [np.zeros(self.clients, np.int64)]
 
     def presence(self, first: int, rounds: int = 1) -> Presence:
-        """Return what becomes of every client in rounds `first`, ..., `first + rounds - 1`; in round 0 all are there."""
+        """Return what becomes of every client in rounds `first`, ..., `first + rounds - 1`; round 0 has everybody."""
         numbers = np.arange(first, first + rounds)
         drawn = self._rank(PART, numbers) < self.world.drawn(self.clients)
         drawn[numbers == 0] = True
         late = np.zeros_like(drawn)
         if self.slow.any():
             self._extend(first + rounds - 1)
-            until = np.stack([self._until[max(number - 1, 0)] for number in numbers])
+            until = np.stack([self._until[max(number - 1, 0)] for number in numbers.tolist()])
             late = (until == numbers[:, None]) & (numbers[:, None] > 0)
             drawn = np.where(self.slow & (numbers[:, None] > 0), late, drawn)
         words = np.array([self.seed], np.uint32), FAILS, self._members, numbers[:, None].astype(np.uint32)
