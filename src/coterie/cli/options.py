@@ -28,6 +28,10 @@ __all__ = [
     "Set",
     "TrustCode",
     "Where",
+    "WorldDropout",
+    "WorldLate",
+    "WorldParticipation",
+    "WorldSlow",
     "changed",
     "checked_out",
     "chosen_device",
@@ -64,6 +68,15 @@ CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are
 FaultsFile = Annotated[
     Path | None, typer.Option("--faults", help="What goes wrong on the network: a TOML file (docs, Faults).")
 ]
+# The settings of [world]; their ranges are checked where a file's are.
+WorldParticipation = Annotated[
+    float | None, typer.Option("--participation", help="Share of the clients drawn to take part in a round.")
+]
+WorldDropout = Annotated[
+    float | None, typer.Option("--dropout", help="Chance that what a client sends in a round does not arrive.")
+]
+WorldSlow = Annotated[float | None, typer.Option("--slow", help="Share of the clients that are slow.")]
+WorldLate = Annotated[int | None, typer.Option("--late", help="Rounds by which what slow clients do arrives later.")]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, cpu:N for N virtual devices, gpu, gpu:N.")]
 Devices = Annotated[
     int | None,

@@ -21,6 +21,10 @@ from coterie.cli.options import (
     Set,
     TrustCode,
     Where,
+    WorldDropout,
+    WorldLate,
+    WorldParticipation,
+    WorldSlow,
     changed,
     chosen_device,
     code_of,
@@ -41,6 +45,10 @@ def run(
     seed: Seed = None,
     codec: CodecName = None,
     faults: FaultsFile = None,
+    participation: WorldParticipation = None,
+    dropout: WorldDropout = None,
+    slow: WorldSlow = None,
+    late: WorldLate = None,
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
@@ -54,7 +62,8 @@ def run(
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
-    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
+    world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
+    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
     if faults is not None:
         tables["faults"] = Faults.read(faults).to_dict()
@@ -62,7 +71,8 @@ def run(
         chosen = Experiment.from_dict(_for_one_run(simulated(tables)))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
-    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-faults' if chosen.faults else ''}"
+    more = "-world" * bool(chosen.world) + "-faults" * bool(chosen.faults)
+    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{more}"
     console = console_for(as_json)
     device = chosen_device(where, preallocate, console, folder, devices)
     from coterie.comparison.compare import for_one_run

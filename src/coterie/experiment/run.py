@@ -60,6 +60,8 @@ def run(
             input_affine: put an affine layer called `input` before the model, the identity at first (False).
             augment: random crop and flip of training images (an `Augment`).
             faults: what goes wrong on the network: a file such as "faults.toml", or its tables.
+            world: who takes part in a round, who fails in it, who is slow, for example {"participation": 0.5,
+                "dropout": 0.05, "slow": 0.2, "late": 2} (docs, Clients that are away).
             rounds: communication rounds (50).
             seed: everything random is drawn from it (0).
             Other keys of the `[run]` section, for example `evaluate_every=5`.

@@ -67,6 +67,7 @@ class Training:
     ):
         self.peers, self.faults = peers or simulation(engine.plan), faults
         self.peers.robust = robust
+        self.peers.most_present = None if faults is None else faults.most_present
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
@@ -172,7 +173,7 @@ class Training:
             after, info = checked_round(now, self.task, state, peers, clients, round_key)
             refuse_silence(method, peers.talked or type(method) in self.engine.talked_at_start)
             if (faults := injected(arrivals)) is not None:
-                after = self.without(faults.frozen[tables.ids], state, after)
+                after = self._of_those_present(faults, tables.ids, state, after)
             return after, (info, peers.traffic())
         coder = Coder(codec.at_round(number), round_key, state.memory)
         peers = self.peers.make(tables, arrivals, coder)
@@ -181,6 +182,14 @@ class Training:
 
     def _faults_of(self, first: int, rounds: int) -> FaultTables | None:
         return None if self.faults is None else self.faults.tables(first, rounds)
+
+    def _of_those_present(self, faults: FaultTables, ids: Any, before: Any, after: Any) -> Any:
+        """Return the state after a round in which some clients were frozen, busy or took no part."""
+        frozen = faults.frozen[ids]
+        if faults.world:
+            after = self.without(faults.world.out[ids], self.method.absent(self.task, before, after), after)
+            frozen = frozen | faults.world.busy[ids]
+        return self.without(frozen, before, after)
 
     def without(self, away: Any, before: Any, after: Any) -> Any:
         """Return the state after a round in which the clients `away [C]` did nothing; the hub is not one of them."""

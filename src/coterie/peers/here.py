@@ -58,6 +58,7 @@ class Here(abc.ABC):
         self._coder, self._faults, self._robust = coder, faults, robust
         self._has_hub, self._all_to_all = hub, all_to_all
         self._pushes = not hub and clients > all_to_all  # whether a mean goes from partner to partner
+        self.most_present = clients  # clients that take part in a round at most
 
     def keys(self, key: jax.Array) -> jax.Array:
         """Return a key for each client living here: it depends on the client's id, not on where it lives."""
@@ -70,6 +71,12 @@ class Here(abc.ABC):
         draw = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i)))(jnp.arange(self.clients))
         rank = jnp.argsort(jnp.argsort(draw, stable=True), stable=True)
         return rank[self.ids] < count
+
+    @property
+    def taking_part(self) -> jax.Array | None:
+        """Who takes part in this round by the settings of the run, `[K]` by id; None: the run does not say."""
+        world = () if self._faults is None else self._faults.world
+        return ~world.out[: self.clients] if world else None
 
     def links(self, key: jax.Array, step: Any = 0) -> jax.Array:
         """Draw whom each client reaches in a step: `[C, L]`, for `push`. Certain links are always there.
@@ -188,8 +195,18 @@ class Here(abc.ABC):
     def _watch(self, **counts: jax.Array) -> None:
         """Add to the counters of what goes wrong, by name: see `Traffic`."""
         if self._watched:
-            now = {name: getattr(self._traffic, name) + count.astype(jnp.uint32) for name, count in counts.items()}
+            sent = {name: self._between_those_present(count, name.startswith("hub")) for name, count in counts.items()}
+            now = {name: getattr(self._traffic, name) + count for name, count in sent.items()}
             self._traffic = self._traffic._replace(**now)
+
+    def _between_those_present(self, messages: jax.Array, by_id: bool = False) -> jax.Array:
+        """Return messages per slot `[C, D]`, per client here `[C]` or `by_id [K]` without those that nobody sends:
+        of a client that takes no part, and to it."""
+        sent, present = messages.astype(jnp.uint32), self.taking_part
+        if present is None:
+            return sent
+        here = present if by_id else present[self.ids]
+        return sent * (here if sent.ndim == 1 else here[:, None] & present[self.neighbours])
 
     def _charge(self, link: str, messages: jax.Array, size: Any, together: Any = None) -> None:
         """Add `messages` of `size` bytes (one number, or one each) on a link: heard, told, up or down.
@@ -197,7 +214,7 @@ class Here(abc.ABC):
         Of messages of different sizes, `together` says how many bytes all of them have.
         """
         self.talked = True
-        sent = messages.astype(jnp.uint32)
+        sent = self._between_those_present(messages)
         count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
         low = words[..., 0] + (sent * jnp.asarray(size, jnp.uint32) if together is None else together)
         high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than one of its terms has overflowed

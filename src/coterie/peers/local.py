@@ -53,6 +53,7 @@ class LocalPeers(Peers):
         hub: whether there is one. The numbers are the same without, the price is not.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
         all_to_all: clients up to which, without a hub, everybody sends to everybody.
+        most: clients that take part in a round at most, where faults have a world; None: all.
     """
 
     apart = False
@@ -66,8 +67,11 @@ class LocalPeers(Peers):
         hub: bool = True,
         robust: float | None = None,
         all_to_all: int = ALL_TO_ALL,
+        most: int | None = None,
     ):
-        super().__init__(tables, tables.order.shape[0], coder, hub, injected(arrivals), robust, all_to_all)
+        clients = tables.order.shape[0]
+        super().__init__(tables, clients, coder, hub, injected(arrivals), robust, all_to_all)
+        self.most_present = clients if most is None else most
         self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
         self._exact = plan.mode == "exact"
         self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
@@ -350,11 +354,15 @@ class Simulation(PeersFactory):
     @property
     def programs(self) -> Hashable:
         """A program counts what it sends."""
-        return Simulation, self._hub, self.robust, self._all_to_all
+        return Simulation, self._hub, self.robust, self._all_to_all, self.most_present
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust, self._all_to_all)
+        return LocalPeers(tables, self._plan, arrivals, coder, *self._settings())
+
+    def _settings(self) -> tuple[Any, ...]:
+        """What the verbs need to know besides, in the order in which they take it."""
+        return self._hub, self.robust, self._all_to_all, self.most_present
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:

@@ -102,7 +102,7 @@ class MeshSimulation(Simulation):
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> MeshPeers:
         """See `PeersFactory.make`."""
-        return MeshPeers(tables, self._plan, arrivals, coder, self._hub, self.robust, self._all_to_all)
+        return MeshPeers(tables, self._plan, arrivals, coder, *self._settings())
 
 
 def simulation(plan: Plan, *settings: Any) -> Simulation:

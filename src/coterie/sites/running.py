@@ -173,5 +173,9 @@ def _refuse_experiment(experiment: Experiment) -> None:
             f"graph {experiment.graph.name} is made from everybody's data, which no member has; choose another graph, "
             "or write one to a file (coterie graph) and name that"
         )
+    if experiment.world:
+        raise CoterieError(
+            "[world] is for a simulation (coterie run federation.toml); on a network members take part as they are"
+        )
     if experiment.run.patience:
         raise CoterieError("run.patience needs everybody's validation scores; set it to 0 for a run on a network")
