@@ -6,9 +6,9 @@ renews c_i: option II, c_i+ = c_i - c + (x - y_i) / (K eta), the mean of the gra
 its gradient at the hub's model. The hub moves x by eta_g times the mean of y_i - x, and c by |S| / N times the mean
 of c_i+ - c_i (b, c; the letters are ours).
 
-Changed: clients count by their number of samples, as in `fedavg`; the paper's means are plain. Option II needs plain
-steps, so momentum and other local optimisers are refused. A client whose answer from the hub was lost keeps its old
-copies of x and c.
+Changed: clients count by their number of samples, as in `fedavg`, so that the fixed point is the minimiser of the loss
+over all samples; the paper's means are plain (`counts = "clients"`). Option II needs plain steps, so momentum and
+other local optimisers are refused. A client whose answer from the hub was lost keeps its old copies of x and c.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -51,6 +51,16 @@ class Scaffold(HubSGD):
     renew: Literal["path", "gradient"] = param(
         "path", "a client's control variate: the mean gradient along its path (option II), or at the hub's model (I)"
     )
+
+    counts: Literal["samples", "clients"] = param(
+        "samples", "what a client counts for at the hub: its number of samples, or 1 as in the paper", left_out=True
+    )
+
+    def weight(self, task: Task, clients: Clients, chosen: jax.Array) -> jax.Array:
+        """See `HubSGD.weight`."""
+        if self.counts == "clients":
+            return chosen.astype(task.dtype)
+        return super().weight(task, clients, chosen)
 
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse optimisers whose steps are not multiples of gradients."""
