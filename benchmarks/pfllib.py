@@ -10,8 +10,8 @@ happens with packages that are not there), one process for each method; --python
 PFLlib counts test samples, not clients, and takes the best round; the accuracy in the same round is compared too.
 A run that is cut short is continued by the same command: whole runs are kept. docs/_build/pfllib.py writes the page.
 
-With --exact nothing is left to chance: 40 training samples for every client, all in one batch, three epochs a round, and
-both programs start from PFLlib's weights. Where the method is the same, so is every accuracy, to rounding.
+With --exact nothing is left to chance: 40 training samples for every client, all in one batch, three epochs a round,
+and both programs start from PFLlib's weights. Where the method is the same, so is every accuracy, to rounding.
 """
 
 import argparse
@@ -65,7 +65,14 @@ def write_split(folder: Path, seed: int, fraction: float) -> None:
         return
     # PFLlib wants 40 samples a client, so that there are batches to train on.
     least = 40 if fraction > 0.05 else 14
-    own = {"alpha": 0.1, "at_least": least, "test_from": "pooled", "test": 0.25, "validation": 0.0, "fraction": fraction}
+    own = {
+        "alpha": 0.1,
+        "at_least": least,
+        "test_from": "pooled",
+        "test": 0.25,
+        "validation": 0.0,
+        "fraction": fraction,
+    }
     federation = ct.load("mnist", "dirichlet", clients=20, seed=seed, **own)
     for part in ("train", "test"):
         (folder / part).mkdir(parents=True, exist_ok=True)
