@@ -44,6 +44,7 @@ def exchange_values(
     note: str | None,
     leading: int = 1,
     vectors: Vectors | None = None,
+    acknowledges: bool = False,
 ) -> tuple[Any, ...]:
     """Leave the program, hand the frames that `send` addresses to the line, and return what came back.
 
@@ -57,9 +58,10 @@ def exchange_values(
         note: the field of `Delivery` that records what arrived.
         leading: 1 where all receivers of a client get the same, 2 where each gets its own.
         vectors: how the last array of x is encoded; the answer then also says which ones came whole.
+        acknowledges: these are acknowledgements; the answer then also says which of them are used at their ends.
 
     Returns:
-        the values, `arrived`, and with `vectors` which came whole.
+        the values, `arrived`, and with `vectors` which came whole, or for acknowledgements which were taken.
     """
     leaves, structure = jax.tree.flatten(x)
     each = [jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in leaves]
@@ -67,6 +69,7 @@ def exchange_values(
     line.largest = max(line.largest, frame_bytes(each) + 1)  # a codec's vector has one byte before it
     codec, site = (None, None) if vectors is None else (vectors.codec, vectors.site)
     flags = [] if vectors is None else [jax.ShapeDtypeStruct(shape, bool)]
+    sent = [jax.ShapeDtypeStruct(active.shape, bool)] if acknowledges else []
     room: list[np.ndarray] = []  # for the answer, which JAX copies at once: new memory costs more than filling it
 
     def messages(active: np.ndarray, values: list[np.ndarray], whole: Any, held: Any) -> Iterable[Message]:
@@ -100,10 +103,13 @@ def exchange_values(
             target[~arrived] = 0
         if note is not None:
             line.deliveries.append(Delivery(line.round, **{note: arrived}))
+        if acknowledges:
+            active = np.asarray(active)
+            return [*out, line.taken(active, [(place, pair) for _, pair, place in send(active)]), arrived]
         return [*out, arrived]
 
     extra = [] if vectors is None else [vectors.whole, vectors.whole if vectors.held is None else vectors.held]
-    outputs = [*answer, *flags, jax.ShapeDtypeStruct(shape, bool)]
+    outputs = [*answer, *flags, *sent, jax.ShapeDtypeStruct(shape, bool)]
     *arrays, arrived = io_callback(callback, outputs, active, leaves, extra, ordered=True)
     value = jax.tree.unflatten(structure, arrays[: len(leaves)])
-    return (value, arrived) if vectors is None else (value, arrived, arrays[-1])
+    return (value, arrived) if vectors is None and not acknowledges else (value, arrived, arrays[-1])

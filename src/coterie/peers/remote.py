@@ -91,14 +91,14 @@ class RemotePeers(Peers):
         assert self._coder is not None
         return Vectors(self._coder.codec, whole, site, None if site is None else self._coder.memory[site].held)
 
-    def _acknowledge(self, arrived: jax.Array) -> jax.Array:
+    def _acknowledge(self, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
         """See `Messages._acknowledge`."""
-        return self._slots((), arrived, "neighbours", kind=ESSENTIAL)[1]
+        _, acked, taken = self._slots((), arrived, "neighbours", kind=ESSENTIAL, acknowledges=True)
+        return taken, acked
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
-        values, arrived = self._slots(x, mutual, "swap", leading=2)
-        return values, arrived
+        return self._slots(x, mutual, "swap", leading=2)[:2]
 
     def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
         """See `Messages._ask_slots`."""
@@ -146,10 +146,9 @@ class RemotePeers(Peers):
             pairs = [(i, j) for i in ids for j in receivers()]
             return Ways(pairs, [((i,), (i, j)) for i in range(self.clients) for j in here])
 
-        note = None if certain else "up"
         vectors = None if whole is None else self._vectors(whole, site)
         values, arrived, *came_whole = exchange_values(
-            self._line, x, active, send, ways, (self.clients,), note, vectors=vectors
+            self._line, x, active, send, ways, (self.clients,), None if certain else "up", vectors=vectors
         )
         if not self._has_hub:
             heard = arrived.astype(jnp.uint32)
@@ -232,6 +231,7 @@ class RemotePeers(Peers):
         kind: int = ORDINARY,
         leading: int = 1,
         vectors: Vectors | None = None,
+        acknowledges: bool = False,
     ) -> tuple[Any, ...]:
         """Send `x` where `to [C, S]`, one message per slot of the table that `way` names.
 
@@ -261,7 +261,7 @@ class RemotePeers(Peers):
             )
 
         note = "edges" if way != "neighbours" else None
-        return exchange_values(self._line, x, to, send, ways, slots, note, leading, vectors)
+        return exchange_values(self._line, x, to, send, ways, slots, note, leading, vectors, acknowledges)
 
 
 class Remote(PeersFactory):
