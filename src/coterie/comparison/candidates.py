@@ -21,7 +21,7 @@ from coterie.experiment.plan import memory_budget, working_bytes
 from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss, validation_score
-from coterie.methods.base import Info, Method, Solved
+from coterie.methods.base import Method, Solved
 from coterie.peers.base import Traffic
 
 __all__ = ["FINALISTS", "Candidate", "StackedTraining", "Trials", "budget", "most_together"]
@@ -77,10 +77,14 @@ class StackedTraining(Training):
         sent = [jax.tree.map(lambda a, i=i: a[:, i], start.traffic) for i in range(self.count)]
         return state, [start._replace(traffic=each) for each in sent]
 
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Any = None) -> tuple[Any, Any]:
+        """Run rounds of all; returns the states, and the `Rounds` of each."""
+        return super().advance(state, first, rounds, arrivals)
+
     def _placed(self, state: Any) -> Any:
         return self.engine.place(state, axis=1)
 
-    def _reported(self, info: Info, traffic: Traffic) -> Any:
+    def _reported(self, info: Any, traffic: Traffic) -> Any:
         parts = [jax.tree.map(lambda a, i=i: a[i], (info, traffic)) for i in range(self.count)]
         return [super(StackedTraining, self)._reported(*part) for part in parts]
 

@@ -138,7 +138,7 @@ class Training:
         """Copy a state to the device."""
         return self.engine.place(state)
 
-    def _reported(self, info: Info, traffic: Traffic) -> Any:
+    def _reported(self, info: Any, traffic: Traffic) -> Any:
         """Return what a block of rounds tells the loop, from what its program returned, on the host."""
         weights = None if info.weights is None else info.weights[-1]
         counts = None if info.counts is None else {name: value[-1] for name, value in info.counts.items()}

@@ -22,7 +22,7 @@ from coterie.errors import CoterieError, shown
 from coterie.experiment.config import SECTIONS, RunSettings
 from coterie.spec import build, nearest, param, spec
 
-__all__ = ["SEED", "TOGETHER", "Axis", "Range", "combinations", "read_axes"]
+__all__ = ["SEED", "TOGETHER", "Axis", "Range", "combinations", "flat", "read_axes"]
 
 TOGETHER = "together"
 SEED = "run.seed"
@@ -51,10 +51,7 @@ def read_axes(table: Any) -> tuple[Axis, ...]:
     """Read the `[sweep]` section; every key is written SECTION.KEY afterwards."""
     if not isinstance(table, Mapping):
         raise CoterieError("sweep must be a section: write [sweep] and its keys below it")
-    axes = [
-        Axis((key,), tuple((value,) for value in values))
-        for key, values in _lists(table, "sweep", leave=(TOGETHER,)).items()
-    ]
+    axes = [Axis((key,), tuple((value,) for value in values)) for key, values in _lists(table, "sweep").items()]
     bundles = table.get(TOGETHER, [])
     for bundle in [bundles] if isinstance(bundles, Mapping) else bundles:
         axes.append(_zipped(bundle))
@@ -94,21 +91,27 @@ def _zipped(bundle: Any) -> Axis:
     return Axis(tuple(lists), tuple(zip(*lists.values(), strict=True)))
 
 
-def _lists(table: Mapping[str, Any], where: str, leave: Sequence[str] = (), distinct: bool = True) -> dict[str, list]:
-    """Return the values of every key, flattened from tables in tables and from keys with dots."""
-    lists: dict[str, list] = {}
+def flat(table: Mapping[str, Any], where: str = "sweep") -> dict[str, Any]:
+    """Return a section with keys SECTION.KEY, from tables in tables and from keys with dots; `together` stays."""
+    entries: dict[str, Any] = {}
     for key, value in table.items():
-        if key in leave:
-            continue
-        if isinstance(value, Mapping) and "." not in key and not _is_range(value):
-            entries = {f"{key}.{name}": inner for name, inner in value.items()}
+        inside = isinstance(value, Mapping) and "." not in key and not _is_range(value)
+        if key == TOGETHER:
+            more = {key: value}
+        elif inside:
+            more = {f"{key}.{name}": inner for name, inner in value.items()}
         else:
-            entries = {_full(key, where): value}
-        for name, given in entries.items():
-            if name in lists:
-                raise CoterieError(f"{where}.{name} is given twice; leave one of them out")
-            lists[name] = _values(given, f"{where}.{name}", distinct)
-    return lists
+            more = {_full(key, where): value}
+        for name in more.keys() & entries.keys():
+            raise CoterieError(f"{where}.{name} is given twice; leave one of them out")
+        entries |= more
+    return entries
+
+
+def _lists(table: Mapping[str, Any], where: str, distinct: bool = True) -> dict[str, list]:
+    """Return the values of every key."""
+    entries = {key: given for key, given in flat(table, where).items() if key != TOGETHER}
+    return {key: _values(given, f"{where}.{key}", distinct) for key, given in entries.items()}
 
 
 def _full(key: str, where: str) -> str:
@@ -176,7 +179,7 @@ def _spread(table: Mapping[str, Any], where: str) -> list[Any]:
         values = [round(value) for value in values]
         if len(set(values)) < len(values):
             raise CoterieError(
-                f"{where} has not so many whole numbers; lower steps, or write {ends[0]:.1f} and {ends[1]:.1f} for real "
-                "ones"
+                f"{where} has not so many whole numbers; lower steps, or write {ends[0]:.1f} and {ends[1]:.1f} "
+                "for real ones"
             )
     return values

@@ -45,9 +45,7 @@ class Together:
         first, filled = jobs[0], [*jobs, *[jobs[-1]] * (width - len(jobs))]
         methods, seeds = [job.method for job in filled], [job.settings.seed for job in filled]
         self.engine = engine
-        self.training = StackedTraining(
-            engine, methods, first.graph, first.weights, seeds, **options(first, engine)
-        )
+        self.training = StackedTraining(engine, methods, first.graph, first.weights, seeds, **options(first, engine))
         self.round = -1  # of the state; -1: there is none yet
         self._state: Any = None
         self._blocks: list[Rounds] = []
@@ -119,9 +117,7 @@ class Lane(Training):
         """See `Training.refuse_secret_mixing`: one lane looks, with a training of its own."""
         if self.number == 0 and not type(self.method).__module__.startswith("coterie."):
             job, engine = self.job, self.engine
-            alone = Training(
-                engine, job.method, job.graph, job.weights, job.settings.seed, **options(job, engine)
-            )
+            alone = Training(engine, job.method, job.graph, job.weights, job.settings.seed, **options(job, engine))
             alone.refuse_secret_mixing(alone.init()[0], rounds)
 
 

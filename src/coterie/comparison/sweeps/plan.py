@@ -109,7 +109,8 @@ class SweepConfig:
         """Check a parsed config file with the section `[sweep]`."""
         if "sweep" not in tables:
             raise CoterieError(
-                "there is no section [sweep], which says what varies: write for example method.lr = [0.01, 0.1] below it"
+                "there is no section [sweep], which says what varies; write for example [sweep] and below it "
+                "method.lr = [0.01, 0.1]"
             )
         rest = {key: value for key, value in tables.items() if key not in OTHERS}
         config = cls(Experiment.from_dict(rest), read_axes(tables["sweep"]), _methods(tables.get("methods", {})))
@@ -145,16 +146,19 @@ class SweepConfig:
         for key, value in values.items():
             section, _, name = key.partition(".")
             changes.setdefault(section, {})[name] = value
-        experiment, name = self.experiment, changes.get("method", {}).get("name")
+        experiment, method = self.experiment, changes.get("method", {}).get("name")
         try:
-            if isinstance(name, str) and name != experiment.method.name:
-                experiment = with_method(experiment, choice_of((name, {**self.methods.get(name, {}), "name": name})))
+            if isinstance(method, str) and method != experiment.method.name:
+                own = {**self.methods.get(method, {}), "name": method}
+                experiment = with_method(experiment, choice_of((method, own)))
             if experiment.partition is None and changes.keys() & {"data", "partition"}:
-                raise CoterieError("data and partition cannot vary: these data come from Python and are divided already")
+                raise CoterieError(
+                    "data and partition cannot vary: these data come from Python and are divided already"
+                )
             return experiment.replace(changes)
         except CoterieError as error:
             guess = "" if "did you mean" in str(error) else _elsewhere(experiment, values)
-            raise CoterieError(f"sweep: {error}{guess}") from None
+            raise CoterieError(f"sweep: {str(error).removesuffix('; known: ')}{guess}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sections of the file; reading them back gives the same candidates."""

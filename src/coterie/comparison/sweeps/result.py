@@ -180,7 +180,7 @@ class Sweep:
         return runs
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return one entry per candidate, the best first: settings, mean validation and test score, runs, what failed."""
+        """Return one entry per candidate, the best first: settings, mean scores over its runs, what failed."""
         order = {number: place for place, number in enumerate(self.ranked())}
         entries = []
         for number, rows in self._by_candidate().items():

@@ -71,6 +71,10 @@ class Runner:
         """Return the rows in the order of the candidates."""
         return [self._rows[run.candidate, run.seed] for run in self.config.runs]
 
+    def known_rows(self) -> list[Row]:
+        """Return the rows that there are so far."""
+        return list(self._rows.values())
+
     def run(self) -> None:
         """Train what is missing; raise the first error if no candidate can be used with these clients."""
         for group in self.groups():

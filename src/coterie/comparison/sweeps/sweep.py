@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.comparison.compare import ComparisonProgress
+from coterie.comparison.sweeps.axes import flat
 from coterie.comparison.sweeps.folder import SWEEP_FILE, SweepFolder
 from coterie.comparison.sweeps.plan import SweepConfig
 from coterie.comparison.sweeps.result import IN_PYTHON_SWEEP, Sweep
@@ -106,7 +107,9 @@ def config_of(experiment: Any, values: Mapping[str, Any] | None, options: Mappin
         return experiment
     if isinstance(experiment, str | Path):
         tables = read_toml(experiment)
-        return SweepConfig.from_dict(tables if values is None else tables | {"sweep": tables.get("sweep", {}) | values})
+        if values is not None:
+            tables["sweep"] = flat(tables.get("sweep", {})) | flat(values)
+        return SweepConfig.from_dict(tables)
     if isinstance(experiment, Experiment):
         return SweepConfig.of(experiment, values or {})
     raise CoterieError("sweep needs a federation, an experiment or a TOML file with a section [sweep]")
