@@ -9,8 +9,8 @@
     model.hidden = [[32], [64, 64]]
     method.batch_size = [10, 20]
 
-A key is SECTION.KEY, as for `--set`. A section alone means its name (`method = ["ditto", "fedavg"]`), and a setting of
-the run may be written without `run.`.
+A key is SECTION.KEY, as for `--set`; `method.name = ["ditto", "fedavg"]` varies the method. A section alone means its
+name, if nothing else of it varies, and a setting of the run may be written without `run.`.
 """
 
 import itertools

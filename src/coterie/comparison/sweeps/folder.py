@@ -25,6 +25,7 @@ from coterie.storage.commands import command
 from coterie.storage.durable import durable_write, storage_errors
 from coterie.storage.owned import OwnedFolder, Unreadable, holds, inside, read_file
 from coterie.storage.schema import (
+    Mismatch,
     each,
     maybe,
     number,
@@ -47,12 +48,22 @@ CHECKPOINT = re.compile(r"step-\d{8,15}\.safetensors")
 SWEEP = table({"format": word(FORMAT), "sweep": table({}, rest=plain)}, rest=plain)
 FAILURE = table({"failure": text, "diverged": truth, "config": table({}, rest=plain)})
 COUNT = whole(1, 10**6)
-FIGURE = maybe(number(finite=False))
+FIGURE = maybe(number())
+NUMBER = number(-1e300, 1e300)
+
+
+def _setting(value: Any) -> Any:
+    """Check the value of a setting: a number, text, true or false, or a list or table of them."""
+    if isinstance(value, dict | list):
+        return plain(value)
+    return value if isinstance(value, str | bool) else NUMBER(value)
+
+
 ROW = table(
     {
         "candidate": COUNT,
         "seed": whole(0),
-        "settings": table({}, rest=plain),
+        "settings": table({}, rest=_setting),
         "validation": FIGURE,
         "validation_loss": FIGURE,
         "test": FIGURE,
@@ -148,6 +159,21 @@ class SweepFolder:
         return read_summary(self.path)
 
 
+def _fits(value: Any) -> Any:
+    """Check the rows of a sweep: all have the settings that vary, and a result or a note that says why not."""
+    keys = set(SUMMARY(value)["keys"])
+    for place, row in enumerate(value["rows"]):
+        if row["settings"].keys() != keys:
+            raise Mismatch(f"must have {', '.join(sorted(keys)) or 'no keys'}", f"rows.{place}.settings")
+        complete = all(row[name] is not None for name in ("test", "rounds", "bytes_per_client", "seconds"))
+        if complete == bool(row["note"]) or (row["validation"] is None) != (row["validation_loss"] is None):
+            raise Mismatch("must have either all figures of a run, or a note", f"rows.{place}")
+    runs = [(row["candidate"], row["seed"]) for row in value["rows"]]
+    if len(set(runs)) < len(runs) or (value["best"] is not None and value["best"] not in dict(runs)):
+        raise Mismatch("must name every candidate and seed once, and the best of them", "rows")
+    return value
+
+
 def read_summary(path: Path) -> dict[str, Any]:
     """Read sweep.json."""
-    return read_json(path, SUMMARY_FILE, SUMMARY)
+    return read_json(path, SUMMARY_FILE, _fits)

@@ -21,8 +21,10 @@ from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.machine import keep_machine
+from coterie.registry import names_from
 from coterie.storage.commands import command
 from coterie.storage.csv_text import csv_bytes
+from coterie.storage.owned import holds
 from coterie.storage.toml import read_toml
 
 __all__ = ["config_of", "sweep"]
@@ -67,7 +69,8 @@ def sweep(
         device = choose_device(device, folder=out)
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise CoterieError(f"batch must be an integer of at least 1, not {batch!r}")
-    config = config_of(experiment, values, options)
+    with _trust(experiment, trust_code):
+        config = config_of(experiment, values, options)
     given = experiment if isinstance(experiment, Federation) else None
     folder = None if out is None else SweepFolder(out)
     with contextlib.ExitStack() as locks:
@@ -93,6 +96,13 @@ def sweep(
         if folder is not None:
             folder.finish(done.summary(), csv_bytes(done.to_frame()))
     return done
+
+
+def _trust(experiment: Any, trust_code: bool) -> contextlib.AbstractContextManager[None]:
+    """Return the scope in which the names of an experiment are read: code that a folder names needs trust."""
+    file = Path(experiment) if isinstance(experiment, str | Path) else None
+    of_folder = file is not None and file.name == SWEEP_FILE and holds(file.parent, "coterie.json")
+    return names_from(file, trust_code) if of_folder and file is not None else contextlib.nullcontext()
 
 
 def config_of(experiment: Any, values: Mapping[str, Any] | None, options: Mapping[str, Any]) -> SweepConfig:
