@@ -149,3 +149,17 @@ def test_refused_candidates_are_rows_and_without_validation_nothing_is_best(fede
         _ = ct.Sweep([Row(1, 0, {}, test=0.5)], (), "accuracy", "").best
     with pytest.raises(CoterieError, match=r"no candidate has a result in all its runs: it diverged"):
         _ = ct.Sweep([Row(1, 0, {}, diverged=True, note="it diverged")], (), "accuracy", "").best
+
+
+def test_many_runs_together_have_one_bar(federation):
+    swept = SweepConfig.of(Experiment.from_objects(federation), {"run.seed": list(range(9))})
+    events = []
+    shown = Runner(swept, None, choose_device("cpu"), federation)
+    shown.progress = lambda label, seed, stage, number, *rest: events.append((label, seed, stage, number))
+    bars = shown._notify_together(swept.runs)
+    for stage, number in (("start", 0), ("round", 5)):
+        for bar in bars:
+            bar(stage, number, 50, {})
+    bars[3]("end", 5, 50, {})
+    together = "9 runs together"
+    assert events == [(together, 0, "start", 0), (together, 0, "round", 5), ("candidate-001", 3, "end", 5)]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "Runner", "evenly"]
 
+FEW = 8  # runs that are trained together and have a bar each
+
 
 class Group(NamedTuple):
     """Runs of one program.
@@ -169,8 +171,7 @@ class Runner:
 
         jobs = [_job_of(run, group.job) for run in runs]
         paths = [None if self.folder is None else self.folder.run(run.label, run.seed) for run in runs]
-        notify = [self._notify(run) or _silent for run in runs]
-        outcomes = train_together(jobs, group.engine, width, paths, notify)
+        outcomes = train_together(jobs, group.engine, width, paths, self._notify_together(runs))
         for run, job, outcome in zip(runs, jobs, outcomes, strict=True):
             if isinstance(outcome, Diverged):
                 self._fail(run, outcome)
@@ -210,6 +211,27 @@ class Runner:
 
     def _failed_row(self, run: Run, sentence: str, diverged: bool) -> Row:
         return Row(run.candidate, run.seed, run.settings, diverged=diverged, note=sentence)
+
+    def _notify_together(self, runs: Sequence[Run]) -> list[Any]:
+        """Return the progress functions of runs that are trained together; more than a few have one bar for all."""
+        each = [self._notify(run) or _silent for run in runs]
+        if self.progress is None or len(runs) <= FEW:
+            return each
+        for_all = for_one_run(self.progress, f"{len(runs)} runs together", runs[0].seed)
+        latest = -1
+
+        def listener(own: Any) -> Any:
+            def notify(stage: str, number: int, *rest: Any) -> None:
+                nonlocal latest
+                if stage not in ("start", "round"):
+                    own(stage, number, *rest)
+                elif number > latest and for_all is not None:  # the first of them to get there
+                    latest = number
+                    for_all(stage, number, *rest)
+
+            return notify
+
+        return [listener(own) for own in each]
 
     def _notify(self, run: Run) -> Any:
         return for_one_run(self.progress, words_of(run.settings) or run.label, run.seed)

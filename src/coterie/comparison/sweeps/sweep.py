@@ -86,11 +86,9 @@ def sweep(
         with shown(progress, len(config.runs)) as notify:
             runner.progress = notify
             runner.run()
-        if given is not None:
-            repeat = IN_PYTHON_SWEEP
-        else:
-            place = "sweep.toml" if folder is None else folder.path / SWEEP_FILE
-            repeat = command("sweep", place, "--out", "another-folder")
+        repeat = IN_PYTHON_SWEEP
+        if folder is not None and given is None:
+            repeat = command("sweep", folder.path / SWEEP_FILE, "--out", "another-folder")
         path = None if folder is None else folder.path
         done = Sweep(runner.rows(), config.keys, runner.metric, repeat, path, runner.results, trust_code)
         if folder is not None:
