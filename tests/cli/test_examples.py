@@ -11,6 +11,7 @@ import pytest
 
 import coterie as ct
 from coterie.comparison.config import ComparisonConfig
+from coterie.comparison.sweeps.plan import SweepConfig, by_key
 from coterie.errors import CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.job import Job
@@ -226,8 +227,15 @@ def test_config_files_in_the_docs_are_valid(page):
             FederationFile.from_dict(tables, "federation.toml")
         elif "site" in tables:
             SiteFile.from_dict(tables, "site.toml")
+        elif "sweep" in tables:
+            SweepConfig.from_dict(tables)
         else:
             ComparisonConfig.from_dict(tables)
+
+
+def test_the_example_of_a_sweep_has_the_programs_it_names():
+    swept = SweepConfig.from_dict(read_toml(ROOT / "examples" / "sweep.toml"))
+    assert (swept.runs[-1].candidate, len(swept.runs), len(by_key(swept.runs, "program"))) == (24, 48, 2)
 
 
 def test_files_page_shows_the_defaults():
