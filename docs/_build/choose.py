@@ -152,8 +152,6 @@ def measured(names: list[str]) -> dict[str, list[str]]:
         cls = registry.load("methods", name)
         method = cls(**model)
         talks_to = {"none": "nobody", "hub": "a hub"}.get(method.topology, f"neighbours ({method.default_graph})")
-        if method.topology == "graph" and method.uses_hub:
-            talks_to = f"a hub ({method.default_graph})"
         if isinstance(method, Solved):
             return talks_to, None
         job = Job.of(Experiment.from_objects(federation, "mlp", method), federation)
@@ -162,6 +160,9 @@ def measured(names: list[str]) -> dict[str, list[str]]:
             training = Training(engine, job.method, job.graph, job.weights, seed)
             traffic = jax.tree.map(lambda a: a[None], training.price(training.init()[0]))
             ledger.add(seed + 1, traffic, job.graph.neighbours)
+        by_hub = any("up_bytes" in block for block in ledger.blocks)
+        if method.topology == "graph" and by_hub and not any("heard_bytes" in block for block in ledger.blocks):
+            talks_to = f"a hub ({method.default_graph})"  # which works along the graph
         totals = ledger.totals()
         return talks_to, float(np.mean(totals["sent"] + totals["received"])) / SEEDS
 
