@@ -20,6 +20,7 @@ from coterie.methods.base import Method
 from coterie.models.augment import Augment
 from coterie.pages import page as report_page
 from coterie.peers.base import Peers
+from coterie.peers.world import World
 from coterie.registry import imported
 from coterie.sites.federation import FederationFile
 from coterie.sites.site import SiteFile
@@ -243,7 +244,7 @@ def test_files_page_shows_the_defaults():
     text = blocks(ROOT / "docs" / "reference" / "files.md", "toml")[0]
     tables = tomllib.loads(text)
     commons = {section: imported(kind.common, section) for section, kind in SECTIONS.items() if kind.common}
-    for section, common in (commons | {"run": RunSettings, "augment": Augment}).items():
+    for section, common in (commons | {"run": RunSettings, "augment": Augment, "world": World}).items():
         for field in describe(common):
             if field.name == "clients":  # 20 for the digits, whatever the data have elsewhere
                 continue
