@@ -14,7 +14,7 @@ SETTINGS = {
     "l2gd": {"p": 0.4, "iterations": 2},
     "network-lasso": {"form": "peers", "iterations": 3},
     "pdbo-mtl": {"predictors": 2, "pushes": 2, "depth": 2, "gossip": 2, "upper": "held-out"},
-    **dict.fromkeys(("component", "fedper", "fedrep", "spdb"), BIAS),
+    **dict.fromkeys(("component", "fedbn", "fedper", "fedrep", "spdb"), BIAS),
     **dict.fromkeys(("scool-attention", "scool-sbm", "scool-mmsbm"), PRUNED),
 }
 
