@@ -68,7 +68,7 @@ def one_repeat(local, watch, everybody, chance, cutting):
     dead = chance.sample(everybody, len(everybody) // 3)
     local.send(signal.SIGKILL, *dead)
     watch.follow(chance.uniform(1, 5))
-    alive, back = [name for name in everybody if name not in dead], dead[: len(dead) // 2]
+    alive, back = [name for name in everybody if name not in dead], dead[: (len(dead) + 1) // 2]
     watch.forget(*dead)
     local.start(*back)
     there = [*alive, *back]
@@ -91,8 +91,8 @@ def one_repeat(local, watch, everybody, chance, cutting):
     row["longest_wait"] = round(watch.longest, 2)
     if watch.longest > DEADLINE * 1.1 or watch.exits:
         return row | {"failed": f"waited {watch.longest:.1f} s in one round, ended: {watch.exits}"}
-    rest = [name for name in dead if name not in back]
-    local.start(*rest)
+    if rest := dead[len(back) :]:
+        local.start(*rest)
     if not watch.until(lambda w: level(w, everybody), START)[0]:
         return row | {"failed": f"not together again: { {name: watch.round(name) for name in everybody} }"}
     return row
@@ -126,7 +126,7 @@ def figures(each):
     summed = {
         "members": members,
         "killed": members // 3,
-        "restarted": members // 6,
+        "restarted": (members // 3 + 1) // 2,
         "network cut": f"{CUT:g} s, {cuts} times" if cuts else "not tried: needs root and network namespaces",
         "deadline": DEADLINE,
         "repeats": len(each),

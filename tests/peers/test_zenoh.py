@@ -31,9 +31,9 @@ def authority(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def members(authority, names=NAMES, deadline=30.0):
+def members(authority, names=NAMES, deadline=30.0, networks=None):
     """Open a carrier for each of some members (client i lives with member i), who then all see each other."""
-    networks = mesh(authority, names, free_ports(len(names)), deadline)
+    networks = networks or mesh(authority, names, free_ports(len(names)), deadline)
     here = {name: [place] for place, name in enumerate(names)}
     with contextlib.ExitStack() as stack:
         carriers = []
@@ -324,3 +324,17 @@ def test_a_network_that_cannot_start_says_why(authority):
         )
         with pytest.raises(CoterieError, match="the network did not start"):
             carrier.open()
+
+
+def test_a_certificate_that_expires_ends_the_connections(authority):
+    """Birch was called by cedar and has called amber: it is gone for both, and both are gone for it."""
+    networks = mesh(authority, NAMES, free_ports(3), 30.0)
+    files = authority.issue("birch", days=(-1, 5 / 86_400), file="short")  # members meet in a tenth of a second
+    networks["birch"] = dataclasses.replace(networks["birch"], **files)
+    with members(authority, networks=networks) as (amber, birch, cedar):
+        end = time.monotonic() + 20
+        while birch.alive() != {"birch"} or "birch" in amber.alive() | cedar.alive():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert amber.alive() == cedar.alive() == {"amber", "cedar"}
+        assert together(lambda: exchange(amber, 1, 0), lambda: exchange(cedar, 1, 0)) == [{2}, {0}]

@@ -1,7 +1,7 @@
 """One group of processes that takes part in one federation after another: over the same ports, with the same keys.
 
 A process needs seconds to start and to import everything, so a row of many short federations starts its members once.
-Each federation is a whole run at every site: files, meeting, mutual TLS, checkpoints, deliveries, as `coterie join` has.
+Each federation is a whole run at every site, as `coterie join` has it: files, meeting, mutual TLS, checkpoints.
 """
 
 import multiprocessing

@@ -72,6 +72,7 @@ class Site(Place):
         hub: whether a member is the hub.
         folder: the folder of the run; None writes nothing.
         pace: seconds from the start of a round to that of the next one, at least: a member on a busy machine.
+        refuse: raises where this member may not go on, for example because its certificate has expired.
     """
 
     network: Transport
@@ -79,10 +80,16 @@ class Site(Place):
     carrier: RecordingCarrier
 
     def __init__(
-        self, members: Members, join: Callable[[int], Network], hub: bool, folder: Path | None = None, pace: float = 0.0
+        self,
+        members: Members,
+        join: Callable[[int], Network],
+        hub: bool,
+        folder: Path | None = None,
+        pace: float = 0.0,
+        refuse: Callable[[], None] = lambda: None,
     ):
         self.members, self.status = members, Status()
-        self._pace, self._began = pace, 0.0
+        self._pace, self._began, self._refuse = pace, 0.0, refuse
         self._join, self._folder = join, folder
         self._line = Line()
         self._log: DeliveryLog | None = None
@@ -113,7 +120,8 @@ class Site(Place):
         """See `Place.next_round`."""
         time.sleep(max(0.0, self._began + self._pace - time.monotonic()))
         self._began = time.monotonic()
-        self.meeting.company(number)
+        self._refuse()
+        self.meeting.company(number, self._refuse)
         number = max(number, self.meeting.card.round)
         if self._late or self.network.heard_round > number:
             number = self.meeting.current(number)
@@ -131,6 +139,8 @@ class Site(Place):
 
     def round_done(self, number: int, block: Any = None, graph: Graph | None = None) -> None:
         """See `Place.round_done`: write down what arrived."""
+        if self.carrier.failure is not None:
+            raise self.carrier.failure
         if self._log is not None:
             self._log.round(number, self._line.deliveries)
         self._line.deliveries.clear()
