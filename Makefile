@@ -6,7 +6,8 @@
 #   make test-lowest                  a sample of the tests with the lowest versions that pyproject.toml allows
 #   make docs                         the documentation as pages that open without a network: site/index.html
 #   make soak                         every test with all of its cases; kill and resume real runs, 200 times; real peers
-#                                     killed, cut off, with faults and for an hour (soak_peers.py); an hour of
+#                                     killed, cut off, with faults (each run replayed) and for an hour, and every
+#                                     method by six of them (soak_peers.py, in parts with --first, --join); an hour of
 #                                     damaged files for every reader
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
