@@ -38,11 +38,13 @@ def joined(paths):
         if again := sorted(key for key in set(each) & set(record["each"]) if each[key] != record["each"][key]):
             sys.exit(f"{path} repeats {', '.join(again)}, with another outcome: give each part numbers of its own")
         each |= record["each"]
-        places.append({"hardware": record["hardware"], "command": record["command"], "date": record["date"]})
+        places.append({key: record[key] for key in ("hardware", "command", "date", "minutes_taken")})
         minutes += record["minutes_taken"]
     if len(names) != 1:
         sys.exit(f"these are results of different rows: {', '.join(sorted(names))}")
-    return names.pop(), each, {"minutes_taken": minutes, "parts": places}
+    where = "; ".join(sorted({place["hardware"] for place in places}))
+    about = {"hardware": where, "command": "benchmarks/soak_peers.py --join", "minutes_taken": round(minutes, 2)}
+    return names.pop(), each, {**about, "parts": places}
 
 
 def main() -> None:
@@ -55,7 +57,7 @@ def main() -> None:
     parser.add_argument("--methods", default="", help="of equal: some names instead of all methods")
     parser.add_argument("--rounds", type=int, default=10, help="of equal")
     parser.add_argument("--members", type=int, help="default: 6; 12 for kill, 8 for long")
-    parser.add_argument("--no-cut", action="store_true", help="of kill: leave the network as it is")
+    parser.add_argument("--only", choices=["kill", "cut"], help="of kill: members, or the network; default: both")
     parser.add_argument("--minutes", type=float, default=60, help="of long")
     parser.add_argument("--pace", type=float, default=0.2, help="seconds per round of long, at least")
     parser.add_argument("--join", nargs="+", type=Path, metavar="RESULT", help="join results of one row instead")
