@@ -68,7 +68,7 @@ def main() -> None:
     if args.join:
         name, each, about = joined(args.join)
         figures, all_good = ROWS[name].figures(each)
-        publish(PREFIX + name, device.label, {**about, **figures, "each": each})
+        publish(PREFIX + name, about["hardware"].partition(";")[0], {**about, **figures, "each": each})
         sys.exit(0 if all_good else 1)
     for name in args.rows or ROWS:
         began = time.monotonic()

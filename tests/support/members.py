@@ -47,10 +47,13 @@ class Members:
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def run(self, what, number, hub="site-0"):
-        """Train over the network, the clients dealt out to the members; returns what each member has at the end."""
+    def run(self, what, number, hub="site-0", seeds=()):
+        """Train over the network, the clients dealt out to the members; returns what each member has at the end.
+
+        With `seeds` they train once for each of them, with the same programs; the runs are `number` and those after it.
+        """
         for pipe in self._pipes:
-            pipe.send((what, number, hub))
+            pipe.send((what, number, hub, seeds or (what.seed,)))
         found = [pipe.recv() for pipe in self._pipes]
         failed = [each for each in found if isinstance(each, str)]
         assert not failed, failed[0]
@@ -73,16 +76,19 @@ def _serve(pipe, me, names, network):
     import traceback
 
     while (order := pipe.recv()) is not None:
-        what, number, hub = order
+        what, first, hub, seeds = order
         try:
-            here = dealt(len(what.federation), names)
+            here, found = dealt(len(what.federation), names), []
             site = Site(what, np.array(here[me]))
-            carrier = ZenohCarrier(
-                me=me, members=names, here=here, hub=hub, network=network, run=number, largest=LARGEST
-            )
-            with carrier:
-                meet(carrier)
-                half = site.run(carrier, number)
-            pipe.send((half, carrier.counts))
+            for number, seed in enumerate(seeds, first):
+                site.what = what._replace(seed=seed)
+                carrier = ZenohCarrier(
+                    me=me, members=names, here=here, hub=hub, network=network, run=number, largest=LARGEST
+                )
+                with carrier:
+                    meet(carrier)
+                    half = site.run(carrier, number)
+                found.append((half, carrier.counts))
+            pipe.send(found)
         except BaseException:
             pipe.send(traceback.format_exc())

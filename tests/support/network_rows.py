@@ -18,9 +18,6 @@ SETTINGS = {
     **dict.fromkeys(("scool-attention", "scool-sbm", "scool-mmsbm"), PRUNED),
 }
 
-# One of each kind: neighbours, a hub and clients that take no part, pushes and acknowledgements.
-FEW = ["gossip-sgd", "fedavg", "sgp"]
-
 
 def methods():
     """Return the names of all methods that learn in rounds."""
