@@ -5,31 +5,21 @@ from pathlib import Path
 
 from coterie import registry
 from coterie.experiment.device import choose_device
-from coterie.methods.base import Solved
 from soak_rows import START, names
 from support.group import Group
-from support.network_rows import SETTINGS
+from support.network_rows import SETTINGS, methods
 from support.peer_runs import differences, simulate, write_federation
 
 __all__ = ["figures", "run"]
 
+DEADLINE = 300.0  # seconds: nobody is away here, but a method with stages compiles again in the middle of a run
 TWO_LAYERS = {"name": "mlp", "hidden": [8]}  # so that a method can keep one of them
 PERSONAL = ["layers.1.weight", "layers.1.bias"]  # the last one, for methods that want its name
 
 
-def methods_on_a_network():
-    """Return the names of all methods that send messages, not samples, in rounds."""
-    found = []
-    for row in registry.rows("methods"):
-        method = registry.load("methods", row.name)
-        if method.topology != "none" and method.role != "pooled" and not issubclass(method, Solved):
-            found.append(row.name)
-    return found
-
-
 def run(args):
     """Run methods as processes and as a simulation; returns where they differ, by method."""
-    chosen = args.methods.split(",") if args.methods else methods_on_a_network()
+    chosen = args.methods.split(",") if args.methods else methods()
     chosen = chosen[args.first :: args.stride]
     each, device = {}, choose_device("cpu", cores=1)
     with tempfile.TemporaryDirectory() as keys, Group(keys, names(args.members or 6)) as group:
@@ -50,7 +40,15 @@ def compare(folder, name, group, rounds, device):
     settings = {"name": name, **SETTINGS.get(name, {})}
     if "personal" in settings:
         settings["personal"] = PERSONAL
-    path = write_federation(folder, group.names, method=settings, model=TWO_LAYERS, run={"rounds": rounds}, **graph)
+    path = write_federation(
+        folder,
+        group.names,
+        federation={"deadline": DEADLINE},
+        method=settings,
+        model=TWO_LAYERS,
+        run={"rounds": rounds},
+        **graph,
+    )
     folders, wrong = group.run(path, folder / "peers", seconds=START)
     if wrong:
         return [f"{one}: {why}" for one, why in wrong.items()]

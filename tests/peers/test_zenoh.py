@@ -170,6 +170,28 @@ def test_who_leaves_is_not_waited_for(authority):
         assert amber.alive() == {"amber", "birch"}
 
 
+def test_who_leaves_waits_until_its_last_message_has_arrived(authority, monkeypatch):
+    with members(authority, NAMES[:2], deadline=60.0) as (amber, birch):
+        offer = birch._inbox.offer
+
+        def slow(*parcel):
+            time.sleep(0.5)
+            return offer(*parcel)
+
+        monkeypatch.setattr(birch._inbox, "offer", slow)
+
+        def send_and_leave():
+            amber.start_round(1)
+            exchange(amber, 1, 0, of=())
+            amber.close()
+
+        def hear():
+            birch.start_round(1)
+            return exchange(birch, 1, 0, to=())
+
+        assert together(send_and_leave, hear)[1] == {0}
+
+
 def test_stop_ends_every_wait(authority):
     with members(authority, NAMES[:2]) as (amber, _):
         threading.Timer(0.2, amber.stop).start()

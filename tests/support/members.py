@@ -50,13 +50,16 @@ class Members:
     def run(self, what, number, hub="site-0", seeds=()):
         """Train over the network, the clients dealt out to the members; returns what each member has at the end.
 
-        With `seeds` they train once for each of them, with the same programs; the runs are `number` and those after it.
+        With `seeds` they train once for each of them, with the same programs, as the runs `number` and those after it;
+        each begins when all have ended the one before. Returns, for each seed, what each member has.
         """
-        for pipe in self._pipes:
-            pipe.send((what, number, hub, seeds or (what.seed,)))
-        found = [pipe.recv() for pipe in self._pipes]
-        failed = [each for each in found if isinstance(each, str)]
-        assert not failed, failed[0]
+        found = []
+        for place, seed in enumerate(seeds or (what.seed,)):
+            for pipe in self._pipes:
+                pipe.send((None if place else what, number + place, hub, seed))
+            found.append([pipe.recv() for pipe in self._pipes])
+            failed = [each for each in found[-1] if isinstance(each, str)]
+            assert not failed, failed[0]
         return found
 
     def close(self):
@@ -76,19 +79,18 @@ def _serve(pipe, me, names, network):
     import traceback
 
     while (order := pipe.recv()) is not None:
-        what, first, hub, seeds = order
+        new, number, hub, seed = order
         try:
-            here, found = dealt(len(what.federation), names), []
-            site = Site(what, np.array(here[me]))
-            for number, seed in enumerate(seeds, first):
-                site.what = what._replace(seed=seed)
-                carrier = ZenohCarrier(
-                    me=me, members=names, here=here, hub=hub, network=network, run=number, largest=LARGEST
-                )
-                with carrier:
-                    meet(carrier)
-                    half = site.run(carrier, number)
-                found.append((half, carrier.counts))
-            pipe.send(found)
+            if new is not None:  # otherwise once more the one before, with programs that are compiled
+                what, here = new, dealt(len(new.federation), names)
+                site = Site(what, np.array(here[me]))
+            site.what = what._replace(seed=seed)
+            carrier = ZenohCarrier(
+                me=me, members=names, here=here, hub=hub, network=network, run=number, largest=LARGEST
+            )
+            with carrier:
+                meet(carrier)
+                half = site.run(carrier, number)
+            pipe.send((half, carrier.counts))
         except BaseException:
             pipe.send(traceback.format_exc())

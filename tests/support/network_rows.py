@@ -20,5 +20,7 @@ SETTINGS = {
 
 
 def methods():
-    """Return the names of all methods that learn in rounds."""
-    return [row.name for row in METHODS if not issubclass(registry.load("methods", row.name), Solved)]
+    """Return the names of all methods that send messages, not samples, in rounds."""
+    found = {row.name: registry.load("methods", row.name) for row in METHODS}
+    alone = {name for name, kind in found.items() if kind.topology == "none" or kind.role == "pooled"}
+    return [name for name, kind in found.items() if name not in alone and not issubclass(kind, Solved)]

@@ -63,10 +63,14 @@ def differences(folders, simulated):
                 # order where several clients share a program. Nothing that is trained or scored depends on it.
                 tolerance = 1e-6 if key == "train_loss" else 0.0
                 if not np.allclose(ours[key], [theirs[key][i]], rtol=tolerance, atol=0.0, equal_nan=True):
-                    found.append(f"{key} of {name} in round {theirs['round']}")
+                    far = float(np.max(np.abs(np.asarray(ours[key]) - theirs[key][i])))
+                    found.append(f"{key} of {name} in round {theirs['round']} by {far:.1e}")
         model, other = (_arrays(root, name) for root in (folder, simulated.folder))
-        if model.keys() != other.keys() or any(not np.array_equal(model[key], other[key]) for key in other):
+        if model.keys() != other.keys():
             found.append(f"model of {name}")
+        elif any(not np.array_equal(model[key], other[key]) for key in other):
+            far = max(float(np.abs(model[key] - other[key]).max() / np.abs(other[key]).max()) for key in other)
+            found.append(f"model of {name} by {far:.1e} of its largest number")
     keys = ["round", "sender", "receiver"]
     together = pd.concat([part.ledger.edges() for part in parts]).groupby(keys, as_index=False).sum()
     if not together.equals(simulated.ledger.edges()):

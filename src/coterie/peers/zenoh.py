@@ -132,7 +132,7 @@ class ZenohCarrier:
         if self._session is None:
             return
         try:
-            self._patience.left = min(self._patience.left, LEAVE)
+            self._patience.leave(LEAVE)
             self._drain(math.inf)
         finally:
             session, self._session = self._session, None
