@@ -49,8 +49,11 @@ def simulate(path, out, device):
     return execute(Job.of(*load_everyone(federation)), out=out, device=device)
 
 
-def differences(folders, simulated):
-    """Say where the folders of all members, in the order of their ids, and a simulation differ."""
+def differences(folders, simulated, tolerance=0.0):
+    """Say where the folders of all members, in the order of their ids, and a simulation differ.
+
+    By more than `tolerance`, relative to a number or to the largest of an array; the default is: in any bit.
+    """
     found, parts = [], [Result.read(folder) for folder in folders]
     for i, (part, folder) in enumerate(zip(parts, folders, strict=True)):
         name = part.names[0]
@@ -61,8 +64,8 @@ def differences(folders, simulated):
             for key in theirs.keys() - NOT_OF_A_SITE - {"round"}:
                 # The loss during training is only shown: with all optimisations the compiler may sum it in another
                 # order where several clients share a program. Nothing that is trained or scored depends on it.
-                tolerance = 1e-6 if key == "train_loss" else 0.0
-                if not np.allclose(ours[key], [theirs[key][i]], rtol=tolerance, atol=0.0, equal_nan=True):
+                allowed = max(tolerance, 1e-6 if key == "train_loss" else 0.0)
+                if not np.allclose(ours[key], [theirs[key][i]], rtol=allowed, atol=0.0, equal_nan=True):
                     far = float(np.max(np.abs(np.asarray(ours[key]) - theirs[key][i])))
                     found.append(f"{key} of {name} in round {theirs['round']} by {far:.1e}")
         model, other = (_arrays(root, name) for root in (folder, simulated.folder))
@@ -70,7 +73,8 @@ def differences(folders, simulated):
             found.append(f"model of {name}")
         elif any(not np.array_equal(model[key], other[key]) for key in other):
             far = max(float(np.abs(model[key] - other[key]).max() / np.abs(other[key]).max()) for key in other)
-            found.append(f"model of {name} by {far:.1e} of its largest number")
+            if far > tolerance:
+                found.append(f"model of {name} by {far:.1e} of its largest number")
     keys = ["round", "sender", "receiver"]
     together = pd.concat([part.ledger.edges() for part in parts]).groupby(keys, as_index=False).sum()
     if not together.equals(simulated.ledger.edges()):
