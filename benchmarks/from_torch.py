@@ -11,6 +11,32 @@ from torch import nn
 
 from coterie.models import from_torch
 
+
+class LastStep(nn.Module):
+    """The outputs of an LSTM at the last step."""
+
+    def forward(self, returned):
+        """Return them."""
+        outputs, _ = returned
+        return outputs[:, -1, :]
+
+
+class LastHidden(nn.Module):
+    """The same, as many write it."""
+
+    def forward(self, returned):
+        """Return what the last layer holds at the end."""
+        return returned[1][0][-1]
+
+
+class AllSteps(nn.Module):
+    """The outputs of an LSTM at every step."""
+
+    def forward(self, returned):
+        """Return them."""
+        return returned[0]
+
+
 CASES = {
     "mlp": (nn.Sequential(nn.Flatten(), nn.Linear(48, 20), nn.GELU(), nn.Dropout(0.5), nn.Linear(20, 5)), (3, 4, 4)),
     "cnn": (
@@ -33,6 +59,30 @@ CASES = {
         (4, 9, 9),
     ),
     "words": (nn.Sequential(nn.Embedding(11, 6), nn.LayerNorm(6), nn.Sigmoid(), nn.Flatten(), nn.Linear(30, 3)), (5,)),
+    "words, lstm": (
+        nn.Sequential(nn.Embedding(11, 6), nn.LSTM(6, 8, batch_first=True), LastStep(), nn.Linear(8, 3)),
+        (5,),
+    ),
+    "words, 3 layers": (
+        nn.Sequential(
+            nn.Embedding(11, 6),
+            nn.LSTM(6, 8, num_layers=3, dropout=0.4, batch_first=True),
+            LastHidden(),
+            nn.Linear(8, 3),
+        ),
+        (9,),
+    ),
+    "both ways": (
+        nn.Sequential(
+            nn.LSTM(4, 8, num_layers=2, bidirectional=True, batch_first=True),
+            AllSteps(),
+            nn.LayerNorm(16),
+            nn.LSTM(16, 5, bias=False, batch_first=True),
+            LastStep(),
+            nn.Linear(5, 2),
+        ),
+        (7, 4),
+    ),
 }
 
 
@@ -46,7 +96,7 @@ def main() -> None:
                 layer.running_var.uniform_(0.5, 2)
                 nn.init.normal_(layer.weight)
         module.eval()
-        words = name == "words"
+        words = name.startswith("words")
         x = torch.randint(0, 11, (7, *shape)) if words else torch.randn(7, *shape)
         expected = module(x).detach().numpy()
         made = from_torch(module)

@@ -25,6 +25,16 @@ def device():
     return CPU
 
 
+@pytest.fixture(scope="session")
+def partner():
+    """The process where the other half of the clients lives: one for all tests, since starting it takes seconds."""
+    from coterie.testing.two_processes import Partner
+
+    partner = Partner()
+    yield partner
+    partner.close()
+
+
 @pytest.fixture
 def x64():
     """Numbers of 64 bits in this test, where an answer is compared exactly."""

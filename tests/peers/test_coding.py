@@ -20,7 +20,6 @@ from coterie.peers.line import Line
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
 from coterie.testing.contract import CHECKS, ROUNDS, Case, small_federation
-from coterie.testing.two_processes import Partner
 
 # A change since the hub's mean, where few meet; in `make soak` also mirrors of neighbours, pushed mass, questions and
 # their mirrors, and the largest codec.
@@ -35,13 +34,6 @@ MORE = [
     ("scool-attention", {"sparsify_after": 2, "fraction": 0.3}, "qsgd", {"bits": 6}),
 ]
 ROWS += [pytest.param(row, marks=pytest.mark.soak) for row in MORE]
-
-
-@pytest.fixture(scope="module")
-def partner():
-    partner = Partner()
-    yield partner
-    partner.close()
 
 
 @pytest.fixture(scope="module", params=ROWS, ids=lambda row: f"{row[0]}-{row[2]}")

@@ -28,7 +28,7 @@ from coterie.peers.local import Plan
 from coterie.sites.deliveries import Round
 from coterie.sites.replay import repeat
 from coterie.testing.contract import ROUNDS, SEED, Case
-from coterie.testing.two_processes import Partner, SplitRun, merge, train
+from coterie.testing.two_processes import SplitRun, merge, train
 from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb
 
@@ -126,13 +126,6 @@ def test_a_program_and_its_host_draw_the_same():
 
 
 # -- a network and a simulation -----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def partner():
-    partner = Partner()
-    yield partner
-    partner.close()
 
 
 def _both(partner, method, tables, codec=None, robust=None, graph=None, **settings):

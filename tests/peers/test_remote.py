@@ -15,14 +15,14 @@ from coterie import registry
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
 from coterie.graphs.topologies import Ring
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.ledger import Ledger
 from coterie.peers.line import Line
 from coterie.peers.local import LocalPeers, Plan, Simulation
-from coterie.peers.messages import ALL_TO_ALL
 from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
 from coterie.testing.contract import CHECKS, ROUNDS, SEED, Case
-from coterie.testing.two_processes import Partner, SplitRun, arrivals_of, merge, train
+from coterie.testing.two_processes import SplitRun, arrivals_of, merge, train
 from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb
 
@@ -31,11 +31,10 @@ USEFUL = sorted(set(CHECKS) - {"alone_without_others"})  # it is no training: no
 
 
 @pytest.fixture(scope="module")
-def case():
-    case = Case(EveryVerb, Partner())
+def case(partner):
+    case = Case(EveryVerb, partner)
     case.graph, case.weights = GRAPH, row_weights(GRAPH)
-    yield case
-    case._partner.close()
+    return case
 
 
 @pytest.mark.parametrize("check", USEFUL)
@@ -99,8 +98,9 @@ def test_without_a_hub_everybody_computes_what_it_would(case, codec):
 def test_too_many_clients_are_refused_without_a_hub():
     graph = Graph.empty(ALL_TO_ALL + 1)
     tables = jax.tree.map(jnp.asarray, make_tables(graph, np.zeros(graph.present.shape)))
-    with pytest.raises(CoterieError, match=f"at most {ALL_TO_ALL} clients, not {ALL_TO_ALL + 1}: name a member"):
-        LocalPeers(tables, Plan("exact"), hub=False).mean(jnp.ones(graph.clients), jnp.ones(graph.clients))
+    sentence = rf"at most {ALL_TO_ALL} clients \(run.all_to_all\), not {ALL_TO_ALL + 1}: name a member"
+    with pytest.raises(CoterieError, match=sentence):
+        LocalPeers(tables, Plan("exact"), hub=False).share(jnp.ones(graph.clients))
 
 
 class Loopback:

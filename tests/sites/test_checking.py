@@ -11,7 +11,6 @@ from coterie.experiment.training import Training
 from coterie.names import METHODS
 from coterie.pages.disclosure import disclosure_page
 from coterie.peers.ledger import Ledger
-from coterie.peers.local import Simulation
 from coterie.sites.checking import check_federation
 from coterie.sites.data import load_everyone
 from coterie.sites.disclose import disclosure, markdown, title
@@ -105,19 +104,18 @@ def test_tables_are_checked_without_any_rows_and_with_a_sites_own(tmp_path, monk
     [
         {"method": {"name": "fedavg"}, "federation": {"hub": "north"}},
         {"method": {"name": "fedavg"}},
+        {"method": {"name": "fedavg"}, "run": {"all_to_all": 2}},
         pytest.param({}, marks=pytest.mark.soak),
         pytest.param({"method": {"name": "sgp"}}, marks=pytest.mark.soak),
         pytest.param({"method": {"name": "scool-sbm"}, "graph": {"name": "complete"}}, marks=pytest.mark.soak),
     ],
-    ids=["hub", "no-hub", "gossip", "push", "share"],
+    ids=["hub", "no-hub", "partners", "gossip", "push", "share"],
 )
 def test_the_bytes_are_those_of_the_ledger(change, device):
     federation = federation_of(**change)
     outline, job = Outline.of(federation), Job.of(*load_everyone(federation))
     engine = Engine.of(job, device)
-    training = Training(
-        engine, job.method, job.graph, job.weights, 0, peers=Simulation(engine.plan, hub=federation.hub is not None)
-    )
+    training = Training(engine, job.method, job.graph, job.weights, 0, peers=job.simulation(engine.plan))
     ledger = Ledger(federation.names, job.graph.neighbours)
     state, opening = training.init()
     ledger.add(0, opening.traffic, job.graph.neighbours)

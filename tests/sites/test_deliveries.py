@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from coterie.errors import CoterieError
+from coterie.peers.ledger import Ledger
 from coterie.peers.line import Delivery
 from coterie.sites.deliveries import FILE, DeliveryLog, Restored, Round, arrivals_in_round, read_log
+from coterie.sites.network import about_network
 
 YES, NO = True, False
 
@@ -30,6 +32,21 @@ def test_a_log_is_read_as_it_was_written(tmp_path):
     np.testing.assert_array_equal(first.exchanges[0].up, [YES, NO, YES])
     assert [one.edges.tolist() for one in second.exchanges] == [[[YES, NO]], [[NO, NO]]]
     assert [third.exchanges[0].edges.tolist(), third.exchanges[2].down.tolist()] == [[[YES, YES]], [NO]]
+
+
+def test_what_partners_sent_is_in_the_log_and_missing_messages_count_for_their_sender(tmp_path):
+    """Of three clients, the third hands its sums to the first, and gets the result from it: four messages."""
+    steps = [[YES, NO], [YES, YES], [NO, NO]]  # at clients 0 and 1; the third step is the answer to client 2
+    log = DeliveryLog(tmp_path, [0, 1], hub=True)
+    log.round(1, [Delivery(1, pushed=np.array(row)) for row in steps])
+    (found,) = read_log(tmp_path, 3)
+    assert [one.pushed.tolist() for one in found.exchanges] == steps
+    there = Round(1, np.array([2]), [Delivery(1, pushed=np.array([row])) for row in (NO, NO, NO)])
+    np.testing.assert_array_equal(
+        arrivals_in_round([found, there], 3).pushed, [[YES, NO, NO], [YES, YES, NO], [NO, NO, NO]]
+    )
+    ledger = Ledger(("a", "b", "c"), np.zeros((3, 0), int))
+    assert about_network("abc", [[found], [], [there]], [ledger] * 3, [], [])["missing"] == {"a": 1, "b": 0, "c": 0}
 
 
 def test_a_log_goes_on_after_a_torn_record(tmp_path):

@@ -1,5 +1,6 @@
 """The folders of sites, joined: what every run's folder has, and what happened on the network."""
 
+import re
 import shutil
 
 import numpy as np
@@ -11,7 +12,7 @@ from coterie.cli.commands import app
 from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
-from coterie.sites.gather import gather
+from coterie.sites.gather import gather, site_folders
 from coterie.sites.joined import join_rows
 from coterie.sites.network import read_network_record
 from coterie.sites.replay import replay
@@ -61,6 +62,21 @@ def test_what_sites_wrote_is_joined_as_one_run(run, tmp_path):
     np.testing.assert_array_equal(whole.model(2)(x), joined.model(2)(x))
     record = read_network_record(folder)
     assert (record["rounds"], record["notes"], sum(record["missing"].values())) == (4, [], 0)
+
+
+def test_the_folder_of_all_sites_stands_for_them(run, tmp_path):
+    """As `coterie peers --local` leaves it: beside the members' folders are their logs and what was gathered."""
+    parent = tmp_path / "peers"
+    folders = write_sites(run, parent)
+    (parent / "north.log").write_text("")
+    gather([parent], parent / "gathered")
+    assert site_folders([parent]) == sorted(folders)
+    assert site_folders(folders) == folders
+    assert site_folders([parent / "gathered", tmp_path / "nowhere"]) == [parent / "gathered", tmp_path / "nowhere"]
+    for words in (["gather", str(parent), "--out", str(tmp_path / "all")], ["replay", str(parent)]):
+        done = CliRunner().invoke(app, [*words, "--json"])
+        assert done.exit_code == 0, done.output
+    assert Result.read(tmp_path / "all").names == Result.read(run).names
 
 
 def test_models_stay_where_they_are_unless_asked_for(run, tmp_path):
@@ -140,4 +156,16 @@ def test_a_simulation_with_faults_says_so_in_its_report(tmp_path):
     text = coterie.report(tmp_path / "run", tmp_path / "report.html").read_text()
     for words in ("Faults were injected: drop 30%", f"poison (scale) of {names[2]}", "2 to 3", "robust = clip"):
         assert words in text
+    clipped, sent = int(result.ledger.went_wrong("clipped")[2]), 3 * 4  # messages to three others in four rounds
+    accused = f"Clipped in half of their messages or more: {names[2]} ({clipped} of {sent}). They send"
+    assert accused in text
+    folder = gather(write_sites(tmp_path / "run", tmp_path / "sites"), tmp_path / "all")
+    gathered = coterie.report(folder, tmp_path / "gathered.html").read_text()
+    assert accused in gathered
+    sites = [coterie.report(tmp_path / "sites" / names[i], tmp_path / f"{i}.html").read_text() for i in (0, 1, 3)]
+    own = rf"Clipped in half of their messages or more: {names[2]} \([234] of 4\)\. They send"  # that came to this site
+    assert any(re.search(own, site) for site in sites)
+    row = gathered[gathered.index(">clipped<") :]
+    row = row[row.index(names[2]) :]
+    assert f">{clipped}<" in row[: row.index("</tr>")]
     assert RunFolder(tmp_path / "run").config()["faults"]["drop"] == [{"rate": 0.3, "members": [], "rounds": []}]

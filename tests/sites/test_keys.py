@@ -1,7 +1,9 @@
 """Keys and certificates: what we issue is accepted, and everything that is wrong with others' is said."""
 
+import dataclasses
 import datetime
 import os
+import re
 import ssl
 import stat
 import subprocess
@@ -11,7 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from typer.testing import CliRunner
 
+from coterie.cli.commands import app
 from coterie.errors import CoterieError
 from coterie.sites.certificates import Validity, described, wrong_certificate
 from coterie.sites.keys import Authority, files_of, request_certificate, throwaway
@@ -158,11 +162,29 @@ def test_each_mistake_in_the_files_is_said(tmp_path, authority):
     files = TlsFiles(key=str(tmp_path / "own.key"), certificate=str(tmp_path / "own.crt"), ca=str(tmp_path / "ca.crt"))
     assert f"{tmp_path / 'ca.crt'} is not a certificate in PEM format" in wrong_certificate(files, "north", MEMBERS)
     (tmp_path / "own.key").unlink()
+    assert "own.key does not exist; whoever has" in wrong_certificate(files, "north", MEMBERS)[0]
+    (tmp_path / "own.key").mkdir()
     assert "own.key cannot be read" in wrong_certificate(files, "north", MEMBERS)[0]
+    (tmp_path / "own.key").rmdir()
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)
     write_files(tmp_path, own, authority)
     both = wrong_certificate(files, "north", MEMBERS, now=later)
     assert [sentence.split()[0].rpartition("/")[2] for sentence in both] == ["own.crt", "ca.crt"]
+
+
+def test_files_that_are_not_there_come_with_the_command_that_makes_them(tmp_path):
+    """The commands that the sentences name make files with which nothing is wrong."""
+    files = TlsFiles(**{part: str(tmp_path / "keys" / f"{name}") for part, name in
+                        (("key", "north.key"), ("certificate", "north.crt"), ("ca", "ca.crt"))})  # fmt: skip
+    own, ca = wrong_certificate(files, "north", MEMBERS, "10.0.0.1")
+    assert own.startswith(f"{files.key} and {files.certificate} do not exist")
+    issue = re.search("`coterie (keys issue north --host 10.0.0.1)`", own).group(1)
+    init = re.search("`coterie (keys init)`", ca).group(1)
+    for words in (init, issue):
+        done = CliRunner().invoke(app, [*words.split(), "--folder", str(tmp_path / "keys")])
+        assert done.exit_code == 0, done.output
+    assert wrong_certificate(files, "north", MEMBERS, "10.0.0.1") == []
+    assert "`coterie keys issue north`" in wrong_certificate(dataclasses.replace(files, key="a"), "north", MEMBERS)[0]
 
 
 def test_a_locked_key_is_refused(tmp_path, authority):

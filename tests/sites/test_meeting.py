@@ -138,6 +138,22 @@ def test_a_folder_of_another_run_is_not_continued_with_this_one():
         back.start(12345, 4)
 
 
+def test_a_number_without_a_state_binds_nobody():
+    """Members drew numbers, perhaps in two parts of a network, and were killed before their first checkpoint."""
+    board = Switchboard()
+    numbers = dict(zip(NAMES[:3], (0, 11, 22), strict=True))
+    meetings = [member(board, name, patience=0.5) for name in numbers]
+    assert all(together(lambda meeting: meeting.start(numbers[meeting.me], -1), meetings))
+    (number,) = {meeting.card.run for meeting in meetings}
+    assert number not in (0, 11, 22)
+    late = member(board, "west")
+    assert not late.start(33, -1)  # the others are in the middle of the run
+    assert late.card.run == number
+    meetings[1].control.leave()
+    with pytest.raises(CoterieError, match="another run"):
+        member(board, "east").start(11, 0)  # with a state it does
+
+
 def test_all_continue_with_the_number_they_had_and_the_latest_round():
     board = Switchboard()
     meetings = [member(board, name) for name in NAMES]

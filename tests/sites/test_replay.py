@@ -8,6 +8,8 @@ import pytest
 from coterie.errors import CoterieError
 from coterie.peers.base import Arrivals
 from coterie.peers.line import Delivery
+from coterie.peers.local import Plan, Simulation
+from coterie.peers.pushed import push_steps
 from coterie.sites.deliveries import Restored, Round
 from coterie.sites.replay import repeat
 from coterie.testing.contract import CLIENTS, Case
@@ -81,6 +83,19 @@ def test_a_site_that_starts_again_has_the_state_of_its_checkpoint(case):
     logs[AWAY].insert(3, Restored(1, np.array([AWAY])))
     models = repeat(case.training("exact"), case.federation.names, logs, {4})[4]
     _assert_same(models, _by_hand(case, [(1, [], None), (2, [], None), (3, [AWAY], None), (4, [], 1)]))
+
+
+def test_a_partner_that_stopped_between_two_steps_of_a_mean_is_refused():
+    """In the second exchange of the round, client 3 hears client 2, of which there is no record."""
+    case, steps = Case("fedavg"), push_steps(CLIENTS)
+    peers = Simulation(Plan("exact"), hub=False, all_to_all=2)
+    logs = [[Round(0, np.array([i]), [])] for i in range(CLIENTS)]
+    for i in {*range(CLIENTS)} - {AWAY}:
+        came = [Delivery(1, pushed=np.array([step.hears[i] >= 0])) for step in steps]
+        logs[i].append(Round(1, np.array([i]), came))
+    assert steps[1].hears[3] == AWAY
+    with pytest.raises(CoterieError, match="client-2 stopped in the middle of round 1"):
+        repeat(case.training("exact", peers=peers), case.federation.names, logs, {1})
 
 
 def test_what_the_record_does_not_determine_is_refused(case):

@@ -20,6 +20,7 @@ CASES = {
     "a stage": {"method": {"name": STAGED}, "graph": {"name": "complete"}, "federation": {"hub": "east"}},
     "a codec": {"method": {"name": "fedavg"}, "codec": {"name": "qsgd"}, "federation": {"hub": "south"}},
     "no hub": {"method": {"name": "fedavg", "participation": 0.7}},
+    "partners": {"method": {"name": "fedavg", "participation": 0.7}, "run": RUN | {"all_to_all": 1}},
     "random links": {"method": {"name": "sgp"}, "graph": {"name": "random-directed"}},
     "SCooL": {"method": {"name": "scool-sbm", "sparsify_after": 3, "fraction": 0.5}, "graph": {"name": "complete"}},
 }
@@ -29,7 +30,7 @@ CASES = {
     "case", [name if i == 0 else pytest.param(name, marks=pytest.mark.soak) for i, name in enumerate(CASES)]
 )
 def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case):
-    path = write_federation(tmp_path, NAMES, run=RUN, **CASES[case])
+    path = write_federation(tmp_path, NAMES, **{"run": RUN} | CASES[case])
     words = ["peers", str(path), "--local", "--out", str(tmp_path / "peers"), "--trust-code", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

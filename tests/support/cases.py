@@ -57,14 +57,16 @@ def zero_model(features=3):
     return Weights(jnp.zeros((1, features)))
 
 
-def training(federation, method, device, graph=None, weights=None, *, model=None, seed=1, plan=None, **options):
+def training(
+    federation, method, device, graph=None, weights=None, *, model=None, seed=1, plan=None, faults=None, **options
+):
     """A training in float64 (inside `x64`) that starts from zero weights, on one device unless a plan says more."""
     features = federation.sample_shape[0]
     task = Task.of(federation, zero_model(features) if model is None else model, dtype=jnp.float64, **options)
     engine = Engine(task, federation, device, plan or Plan("fast"))
     graph = graph or Graph.empty(len(federation))
     weights = np.zeros(graph.neighbours.shape) if weights is None else weights
-    return Training(engine, method, graph, weights, seed)
+    return Training(engine, method, graph, weights, seed, faults=faults)
 
 
 def run(started, rounds, state=None, first=1):

@@ -3,7 +3,6 @@
 import pytest
 
 from coterie.testing.contract import CHECKS, Case
-from coterie.testing.two_processes import Partner
 
 # A row compiles a dozen programs, so `make test` has two, and `make soak` all of them. Every verb keeps the contract in
 # tests/peers/test_remote.py, pushes and links that come and go among them, and a method with a hub in test_coding.py.
@@ -77,13 +76,6 @@ VARIANTS = [
     ("local", {"local_optimiser": "yogi", "schedule": "cosine", "schedule_rounds": 3, "lr": 0.01}),
 ]
 ROWS = METHODS + [pytest.param(row, marks=pytest.mark.soak) for row in VARIANTS]
-
-
-@pytest.fixture(scope="module")
-def partner():
-    partner = Partner()
-    yield partner
-    partner.close()
 
 
 @pytest.fixture(scope="module", params=ROWS, ids=lambda row: "-".join([row[0], *row[1]]))

@@ -8,6 +8,7 @@ import typer
 
 from coterie.cli.options import (
     CodecName,
+    Devices,
     Flags,
     Json,
     Out,
@@ -16,6 +17,10 @@ from coterie.cli.options import (
     Set,
     TrustCode,
     Where,
+    WorldDropout,
+    WorldLate,
+    WorldParticipation,
+    WorldSlow,
     changed,
     chosen_device,
     code_of,
@@ -62,8 +67,13 @@ def compare(
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     model: Annotated[str | None, typer.Option(help="A model by name (coterie list models).")] = None,
     codec: CodecName = None,
+    participation: WorldParticipation = None,
+    dropout: WorldDropout = None,
+    slow: WorldSlow = None,
+    late: WorldLate = None,
     changes: Set = None,
     where: Where = "auto",
+    devices: Devices = None,
     preallocate: Preallocate = False,
     watch: Watch = False,
     port: Port = 0,
@@ -91,13 +101,14 @@ def compare(
         "model": {"name": model},
         "codec": {"name": codec},
         "run": {"rounds": rounds},
+        "world": {"participation": participation, "dropout": dropout, "slow": slow, "late": late},
         "compare": {"methods": names, "seeds": seeds, "splits": splits, "tune": tune},
     }
     tables = simulated(changed(tables_of(sources, target, client, data), flags, changes))
     with code_of(Path(sources[0] if sources else ""), trust_code):
         config = ComparisonConfig.from_dict(tables)
         folder, at = out or Path("comparison"), port if watch else None
-        run_comparison(config, folder, where, preallocate, as_json, at, trust_code)
+        run_comparison(config, folder, where, preallocate, as_json, at, trust_code, devices)
 
 
 def tables_of(sources: list[str] | None, target: str | None, client: str | None, data: str | None) -> dict[str, Any]:
@@ -131,6 +142,7 @@ def run_comparison(
     as_json: bool,
     port: int | None = None,
     trust_code: bool = False,
+    devices: int | None = None,
 ) -> tuple[Any, Any]:
     """Run a comparison with progress bars and show its result; returns it, and the console to print more.
 
@@ -138,7 +150,7 @@ def run_comparison(
     methods that the folder has already may be code of its own.
     """
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder)
+    device = chosen_device(where, preallocate, console, folder, devices)
     from coterie.cli.watch import watched
     from coterie.comparison.compare import compare as compare_methods
 

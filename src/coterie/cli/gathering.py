@@ -11,7 +11,13 @@ from coterie.cli.terminal import console_for
 
 __all__ = ["gather", "replay"]
 
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", help="The folders of all sites of a run.")]
+Folders = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR [DIR ...]",
+        help="The folders of all sites of a run, or the one that holds them all (`coterie peers --local`).",
+    ),
+]
 
 
 def gather(
@@ -40,7 +46,10 @@ def gather(
 
 
 def replay(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", help="A gathered run, or all its sites.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR [DIR ...]", help="A gathered run, or all its sites, or the folder of them."),
+    ],
     data: Annotated[
         str | None, typer.Option(help="The table of all clients, where it is not where the run had it.", metavar="PATH")
     ] = None,
@@ -49,8 +58,10 @@ def replay(
 ) -> None:
     """Repeat what arrived in a run on a network in a simulation, and say whether the models agree."""
     from coterie.registry import names_from
+    from coterie.sites.gather import site_folders
     from coterie.sites.replay import replay as repeat
 
+    folders = site_folders(folders)
     with names_from(folders[0] / "config.toml", trust_code):
         found = repeat(folders, data)
     console = console_for(as_json)

@@ -17,6 +17,7 @@ from coterie.storage.commands import command
 
 __all__ = [
     "CodecName",
+    "Devices",
     "FaultsFile",
     "Flags",
     "Json",
@@ -27,6 +28,10 @@ __all__ = [
     "Set",
     "TrustCode",
     "Where",
+    "WorldDropout",
+    "WorldLate",
+    "WorldParticipation",
+    "WorldSlow",
     "changed",
     "checked_out",
     "chosen_device",
@@ -63,7 +68,20 @@ CodecName = Annotated[str | None, typer.Option("--codec", help="How messages are
 FaultsFile = Annotated[
     Path | None, typer.Option("--faults", help="What goes wrong on the network: a TOML file (docs, Faults).")
 ]
+# The settings of [world]; their ranges are checked where a file's are.
+WorldParticipation = Annotated[
+    float | None, typer.Option("--participation", help="Share of the clients drawn to take part in a round.")
+]
+WorldDropout = Annotated[
+    float | None, typer.Option("--dropout", help="Chance that what a client sends in a round does not arrive.")
+]
+WorldSlow = Annotated[float | None, typer.Option("--slow", help="Share of the clients that are slow.")]
+WorldLate = Annotated[int | None, typer.Option("--late", help="Rounds by which what slow clients do arrives later.")]
 Where = Annotated[str, typer.Option("--device", help="auto, cpu, cpu:N for N virtual devices, gpu, gpu:N.")]
+Devices = Annotated[
+    int | None,
+    typer.Option(help="Spread the clients, with their models and data, over so many devices (GPUs; or --device cpu)."),
+]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run code of others that the folder names (FILE.py:CLASS); read it first.")
@@ -119,14 +137,16 @@ def code_of(file: Path, trust_code: bool) -> contextlib.AbstractContextManager[N
     return names_from(file, trust_code) if of_folder else contextlib.nullcontext()
 
 
-def chosen_device(where: str, preallocate: bool, console: Any, folder: Path | None = None) -> Any:
+def chosen_device(
+    where: str, preallocate: bool, console: Any, folder: Path | None = None, devices: int | None = None
+) -> Any:
     """Choose the device before anything else uses JAX, and print it: the first line of every run.
 
     What has begun in `folder` continues on the kind and number of devices it began with.
     """
     from coterie.experiment.device import choose_device
 
-    device = choose_device(where, preallocate=preallocate, folder=folder)
+    device = choose_device(where, preallocate=preallocate, folder=folder, devices=devices)
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
     return device
 

@@ -10,6 +10,7 @@ import typer
 from coterie.cli.comparing import run_comparison
 from coterie.cli.options import (
     CodecName,
+    Devices,
     FaultsFile,
     Flags,
     Json,
@@ -20,6 +21,10 @@ from coterie.cli.options import (
     Set,
     TrustCode,
     Where,
+    WorldDropout,
+    WorldLate,
+    WorldParticipation,
+    WorldSlow,
     changed,
     chosen_device,
     code_of,
@@ -40,8 +45,13 @@ def run(
     seed: Seed = None,
     codec: CodecName = None,
     faults: FaultsFile = None,
+    participation: WorldParticipation = None,
+    dropout: WorldDropout = None,
+    slow: WorldSlow = None,
+    late: WorldLate = None,
     out: Out = None,
     where: Where = "auto",
+    devices: Devices = None,
     preallocate: Preallocate = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -52,7 +62,8 @@ def run(
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
-    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}}
+    world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
+    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
     if faults is not None:
         tables["faults"] = Faults.read(faults).to_dict()
@@ -60,9 +71,10 @@ def run(
         chosen = Experiment.from_dict(_for_one_run(simulated(tables)))
     name = chosen.method.name.rpartition(":")[2]
     data = chosen.data.name.rpartition(":")[2]
-    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{'-faults' if chosen.faults else ''}"
+    more = "-world" * bool(chosen.world) + "-faults" * bool(chosen.faults)
+    folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{more}"
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder)
+    device = chosen_device(where, preallocate, console, folder, devices)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.folder import RunFolder
     from coterie.experiment.job import Job
@@ -84,6 +96,7 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
     where: Where = "auto",
+    devices: Devices = None,
     preallocate: Preallocate = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -101,13 +114,13 @@ def resume(
             )
         with names_from(folder / "comparison.toml", trust_code):
             config = ComparisonConfig.from_dict(tables)
-            run_comparison(config, folder, where, preallocate, as_json, trust_code=trust_code)
+            run_comparison(config, folder, where, preallocate, as_json, trust_code=trust_code, devices=devices)
         return
     from coterie.experiment.folder import RunFolder
 
     tables = RunFolder(folder).config()
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder)
+    device = chosen_device(where, preallocate, console, folder, devices)
     from coterie.comparison.compare import for_one_run
     from coterie.experiment.run import resume as resume_run
 

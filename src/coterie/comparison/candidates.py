@@ -21,6 +21,7 @@ from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss, validation_score
 from coterie.methods.base import Method
+from coterie.peers.injection import Injection
 
 __all__ = ["FINALISTS", "Candidate", "StackedTraining", "Trials", "budget"]
 
@@ -44,11 +45,19 @@ class StackedTraining(Training):
     Args:
         engine: the federation on its device.
         methods: the same method with other real-valued settings (zero in all of them or in none).
-        graph, weights, seed: as for a `Training`, the same for all.
+        graph, weights, seed, faults: as for a `Training`, the same for all.
     """
 
-    def __init__(self, engine: Engine, methods: Sequence[Method], graph: Graph, weights: np.ndarray, seed: int):
-        super().__init__(engine, methods[0], graph, weights, seed)
+    def __init__(
+        self,
+        engine: Engine,
+        methods: Sequence[Method],
+        graph: Graph,
+        weights: np.ndarray,
+        seed: int,
+        faults: Injection | None = None,
+    ):
+        super().__init__(engine, methods[0], graph, weights, seed, faults=faults)
         self.method = jax.tree.map(lambda *leaves: np.stack(leaves), *methods)
         self.count = len(methods)
 
@@ -108,13 +117,20 @@ class Trials:
         self.short, self.long = whole if by_score else budget(job.settings.rounds, self.every)
         self.done = self.width = 0  # candidates trained; candidates in one program
         self.counts = job.federation.validation.count
+        # Candidates live in the world of the run; what else goes wrong on its network they are spared.
+        self.faults = job.injection() if job.experiment.world else None
 
     def together(self, count: int) -> bool:
         """Whether so many candidates can be one program: on an accelerator, if memory allows.
 
         Not where the graph changes during the run (every candidate would get a graph of its own), nor with a codec.
         """
-        if self.engine.device.platform == "cpu" or self.job.method.stages() or self.job.codec is not None:
+        if (
+            self.engine.device.platform == "cpu"
+            or self.engine.plan.spread
+            or self.job.method.stages()
+            or self.job.codec is not None
+        ):
             return False
         needed = count * len(self.job.federation) * working_bytes(self.job.task, self.job.federation)
         return count > 1 and needed <= memory_budget(self.engine.device)
@@ -150,7 +166,8 @@ class Trials:
 
     def _start(self, method: Method) -> Candidate:
         job = self.job
-        training = Training(self.engine, method, job.graph, job.weights, job.settings.seed, codec=job.codec)
+        usual = (self.engine, method, job.graph, job.weights, job.settings.seed)
+        training = Training(*usual, codec=job.codec, faults=self.faults)
         candidate = Candidate(method, training)
         candidate.state, _ = training.init()
         return candidate
@@ -181,7 +198,7 @@ class Trials:
         """Train all candidates as one program, which is filled up to its width so that it is compiled once."""
         job, width, candidates = self.job, self.width, [Candidate(method) for method in methods]
         filled = [*methods, *[methods[-1]] * (width - len(methods))]
-        training = StackedTraining(self.engine, filled, job.graph, job.weights, job.settings.seed)
+        training = StackedTraining(self.engine, filled, job.graph, job.weights, job.settings.seed, self.faults)
         state, _ = training.init()
         for first in range(1, self.long + 1, self.every):
             count = min(self.every, self.long + 1 - first)

@@ -49,6 +49,7 @@ def compare(
     device: Any = "auto",
     progress: ComparisonProgress | bool | None = None,
     *,
+    devices: int | None = None,
     splits: int | None = None,
     tune: bool | Literal["score"] = True,
     trust_code: bool = False,
@@ -66,7 +67,7 @@ def compare(
         seeds: runs of each method, with seeds that count up.
         out: folder of the comparison; None keeps everything in memory. Runs that are complete in it are not repeated,
             and methods that it has already stay in the comparison.
-        device: "auto", "cpu", "cpu:2", "gpu", "gpu:1", as for `coterie.run`.
+        device, devices: "auto", "cpu", "cpu:2", "gpu", "gpu:1", and over how many, as for `coterie.run`.
         progress: True shows bars, False nothing, None (the default) bars in a terminal and in a notebook; or a
             function, called as `progress(label, seed, stage, round, rounds, metrics)`.
         splits: how often the clients' samples are divided into train, validation and test; the runs take these splits
@@ -87,7 +88,7 @@ def compare(
     from coterie.experiment.screen import shown
 
     if not isinstance(device, Device):  # before JAX is used: it counts the cores
-        device = choose_device(device, folder=out)
+        device = choose_device(device, folder=out, devices=devices)
     asked = Asked.of(experiment, methods, seeds, splits, tune, options)._replace(trust_code=trust_code)
     folder = None if out is None else ComparisonFolder(out)
     with contextlib.ExitStack() as locks:

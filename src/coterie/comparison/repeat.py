@@ -74,6 +74,7 @@ def _common_sections(experiment: Experiment, assumed: Mapping[str, Any]) -> dict
         changed = _differing(ours.to_dict(), theirs.to_dict()) if same else kept
         sections[section] = named | not_default(ours.common) | not_default(ours.spec) | changed
     sections["augment"] = not_default(experiment.augment)
+    sections["world"] = not_default(experiment.world)
     start_run = to_dict(RunSettings()) | dict(assumed.get("run", {}))
     sections["run"] = not_default(experiment.run) | _differing(to_dict(experiment.run), start_run)
     return sections

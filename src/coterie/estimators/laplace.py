@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.estimators.bernoulli import Answer
+from coterie.estimators.grouped_rows import Answer
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.levels import Covariances, Shape
 from coterie.estimators.newton import WEAK, Mode, Penalty, find_bounded_mode, find_mode

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from coterie.estimators.base import Rows
-from coterie.estimators.bernoulli import Answer, Bernoulli
+from coterie.estimators.bernoulli import Bernoulli
 from coterie.estimators.classifier import GroupedClassifier, SeparationWarning
+from coterie.estimators.grouped_rows import Answer
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.logistic import units_of
 from coterie.estimators.newton import WEAK

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from coterie.estimators.base import Rows
-from coterie.estimators.bernoulli import Answer, Bernoulli
+from coterie.estimators.bernoulli import Bernoulli
+from coterie.estimators.grouped_rows import Answer
 from coterie.estimators.grouping import InvalidData
 from coterie.estimators.hierarchy import Layout
 from coterie.estimators.laplace import Fit, Problem

@@ -9,16 +9,14 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import logsumexp
 
-from coterie.estimators.bernoulli import Answer, Traffic
+from coterie.estimators.grouped_rows import BLOCK, Answer, GroupedRows
 from coterie.estimators.moments import group_moments
 
 __all__ = ["Multinomial"]
 
-_BLOCK = 16384
 
-
-class Multinomial:
-    """The rows, sorted by group, with classes 0..K-1 as targets; theta is [P, groups]."""
+class Multinomial(GroupedRows):
+    """The rows, with classes 0..K-1 as targets; theta is [P, groups]."""
 
     def __init__(
         self,
@@ -31,29 +29,10 @@ class Multinomial:
         offset: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> None:
-        order = np.argsort(group, kind="stable")
-        self.features, self.target, self.group = features[order], target[order].astype(np.intp), group[order]
-        self.offset = None if offset is None else offset[order]
-        self.weights = None if weights is None else weights[order]
-        self.groups, self.intercept, self.odds = groups, intercept, classes - 1
-        self.width = features.shape[1] + int(intercept)
+        super().__init__(features, target.astype(np.intp), group, groups, intercept, offset, weights)
+        self.odds = classes - 1
         self.size = self.width * self.odds
-        self.traffic = Traffic()
         self._count(up=self.width * (self.width + 1) // 2, down=2 * features.shape[1])
-        self._null_loss: float | None = None
-
-    def part(self, kept: np.ndarray) -> "Multinomial":
-        """Return the rows of some groups, in this order of groups; its messages are counted with those of the whole."""
-        position = np.full(self.groups, -1)
-        position[kept] = np.arange(len(kept))
-        rows = position[self.group] >= 0
-        offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
-        group = position[self.group[rows]]
-        part = Multinomial(
-            self.features[rows], self.target[rows], group, len(kept), self.intercept, self.odds + 1, offset, weights
-        )
-        part.traffic = self.traffic
-        return part
 
     def predictor(self, theta: np.ndarray) -> np.ndarray:
         """Return the log-odds [n, K - 1] of every row."""
@@ -90,17 +69,6 @@ class Multinomial:
         loss = np.bincount(self.group, weights=self._losses(logs), minlength=self.groups)
         return Answer(theta, loss, moments)
 
-    def start(self) -> np.ndarray:
-        """Return initial coefficients [P]: zero."""
-        return np.zeros(self.size)
-
-    def null_loss(self) -> float:
-        """Return the loss of all rows at the start."""
-        if self._null_loss is None:
-            self._count(up=1, down=0)
-            self._null_loss = self.loss(np.zeros((self.size, self.groups)))
-        return self._null_loss
-
     def bound(self) -> np.ndarray:
         """Return an upper bound of every group's information: a step with it always descends (Böhning 1992)."""
         products = self._sums(np.ones(len(self.group)), None)[:-1, :-1]
@@ -115,8 +83,8 @@ class Multinomial:
         self._count(up=self.size, down=self.size * (self.size + 1) // 2)
         share = np.exp(self._log_shares(theta))[:, 1:]
         slope = np.zeros((len(share), self.odds))
-        for start in range(0, len(share), _BLOCK):
-            rows = slice(start, start + _BLOCK)
+        for start in range(0, len(share), BLOCK):
+            rows = slice(start, start + BLOCK)
             z, m, here = self._design(rows), share[rows], covariance[:, :, self.group[rows]]
             for a, block in self._blocks():
                 for b, other in self._blocks():
@@ -136,9 +104,7 @@ class Multinomial:
     def separated(self, theta: np.ndarray, intercepts: bool) -> np.ndarray:
         """Return which groups [groups] these coefficients separate, or have one class only if intercepts vary."""
         self._count(up=1, down=self.size)
-        offset, self.offset = self.offset, None
-        eta = np.column_stack([np.zeros(len(self.group)), self.predictor(theta)])
-        self.offset = offset
+        eta = np.column_stack([np.zeros(len(self.group)), self._without_offset(theta)])
         own = eta[np.arange(len(eta)), self.target]
         eta[np.arange(len(eta)), self.target] = -np.inf
         rows = np.bincount(self.group, minlength=self.groups)
@@ -156,31 +122,12 @@ class Multinomial:
         return eta - logsumexp(eta, axis=1)[:, None]
 
     def _losses(self, logs: np.ndarray) -> np.ndarray:
-        losses = -logs[np.arange(len(logs)), self.target]
-        return losses if self.weights is None else losses * self.weights
+        return self._weighted(-logs[np.arange(len(logs)), self.target])
 
     def _sums(self, weight: np.ndarray, residual: np.ndarray | None) -> np.ndarray:
         """Return X'WX of every group, and X' residual in the last column."""
-        scaled = weight if self.weights is None else weight * self.weights
-        zero = np.zeros(len(weight))
+        zero, scaled = np.zeros(len(weight)), self._weighted(weight)
         moments = group_moments(self.features, zero, self.group, self.groups, self.intercept, scaled)
         if residual is not None:
-            moments[:-1, -1] = self._totals(residual if self.weights is None else residual * self.weights)
+            moments[:-1, -1] = self._totals(self._weighted(residual))
         return moments
-
-    def _totals(self, values: np.ndarray) -> np.ndarray:
-        """Return X' values of every group [p, groups]."""
-        columns = [values[None]] if self.intercept else []
-        return np.stack(
-            [
-                np.bincount(self.group, weights=column, minlength=self.groups)
-                for column in np.concatenate([*columns, self.features.T * values])
-            ]
-        )
-
-    def _design(self, rows: slice) -> np.ndarray:
-        features = self.features[rows].T
-        return np.concatenate([np.ones((1, features.shape[1])), features]) if self.intercept else features
-
-    def _count(self, up: int, down: int) -> None:
-        self.traffic.add(up, down, self.groups)

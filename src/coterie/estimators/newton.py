@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.estimators.bernoulli import Answer
+from coterie.estimators.grouped_rows import Answer
 from coterie.estimators.grouping import InvalidData
 
 __all__ = ["WEAK", "Mode", "Penalty", "find_bounded_mode", "find_mode"]

@@ -8,6 +8,7 @@
     [graph]      name = "exponential"
     [codec]      name = "none"      # or codec = "fused" in a line of its own, above the sections or in [method]
     [run]        rounds = 50        seed = 0
+    [world]      participation = 0.5        # who takes part in a round of a simulation: see `peers/world.py`
     [faults]     drop = [{ rate = 0.2 }]    # what goes wrong on the network: see `peers/faults.py`
 
 Every section and every key may be left out; an unknown key is an error that names the nearest one.
@@ -24,7 +25,9 @@ from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
 from coterie.experiment.about import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.faults import Faults
+from coterie.peers.world import World
 from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
 
 __all__ = ["FORMAT", "SECTIONS", "Experiment", "RunSettings", "default_tables"]
@@ -56,7 +59,13 @@ class RunSettings:
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
     hub: Literal["none"] | None = param(
-        None, "none: what a hub would compute, every client computes for itself, from messages of all to all"
+        None, "none: what a hub would compute, every client computes for itself, from messages of the others"
+    )
+    all_to_all: int = param(
+        ALL_TO_ALL,
+        "clients up to which hub none sends from all to all; with more, means go from partner to partner",
+        at_least=1,
+        left_out=True,
     )
     # Of the run and not of the graph, since it holds at a hub, too.
     robust: Literal["clip"] | None = param(
@@ -77,6 +86,7 @@ class Experiment:
     augment: Any
     run: RunSettings
     faults: Faults = Faults.NONE
+    world: World = World()  # noqa: RUF009
 
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> "Experiment":
@@ -87,8 +97,13 @@ class Experiment:
             if table.get("name", usual["name"]) == usual["name"]:
                 tables[section] = {**usual, **table}  # `clients = 10` alone changes nothing else
         parts = {name: Part.from_table(name, tables.get(name, {})) for name in _fields() if name in SECTIONS}
-        augment, faults = _augment(tables.get("augment", {})), Faults.from_dict(tables.get("faults", {}))
-        return cls(**parts, augment=augment, run=build(RunSettings, tables.get("run", {}), "run"), faults=faults)
+        return cls(
+            **parts,
+            augment=_augment(tables.get("augment", {})),
+            run=build(RunSettings, tables.get("run", {}), "run"),
+            faults=Faults.from_dict(tables.get("faults", {})),
+            world=build(World, tables.get("world", {}), "world"),
+        )
 
     @classmethod
     def from_objects(
@@ -105,6 +120,7 @@ class Experiment:
         init: Any = None,
         augment: Any = None,
         faults: Faults | Mapping[str, Any] | str | Path | None = None,
+        world: World | Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> "Experiment":
         """Describe a run of Python objects; the arguments are those of `coterie.run`."""
@@ -123,14 +139,17 @@ class Experiment:
             augment=augment or _augment({}),
             run=build(RunSettings, _for_run(settings, method), "run"),
             faults=Faults.given(faults),
+            world=world if isinstance(world, World) else build(World, world or {}, "world"),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the complete config file; reading it back gives an equal experiment."""
         parts = {name: getattr(self, name) for name in _fields()}
-        faults = parts.pop("faults").to_dict()
+        faults, world = parts.pop("faults"), parts.pop("world")
         tables = {k: v.to_dict() if isinstance(v, Part) else to_dict(v) for k, v in parts.items() if v is not None}
-        return {"format": FORMAT, **tables, **({"faults": faults} if faults else {})}
+        if world:  # in a world where everybody always takes part, the file is as it was before there were worlds
+            tables["world"] = to_dict(world)
+        return {"format": FORMAT, **tables, **({"faults": faults.to_dict()} if faults else {})}
 
     def replace(self, changes: Mapping[str, Mapping[str, Any]]) -> "Experiment":
         """Return the experiment with some keys of some sections changed; only these sections are read anew."""
@@ -172,6 +191,8 @@ def _for_run(settings: Mapping[str, Any], method: Any) -> Mapping[str, Any]:
     chosen = registry.load(spec.name, method) if isinstance(method, str) else type(method)
     own = {field.name for field in dataclasses.fields(chosen)} if dataclasses.is_dataclass(chosen) else set()
     for key in settings:
+        if key in World.__dataclass_fields__:
+            raise CoterieError(f"{key} is a setting of the world: write world={{{key!r}: ...}}")
         if key in own and key not in RunSettings.__dataclass_fields__:
             raise CoterieError(
                 f"{key} is a setting of the method, not of the run: write method={chosen.__name__}({key}=...) with "

@@ -15,11 +15,15 @@ __all__ = ["Device", "choose_device"]
 
 
 class Device(NamedTuple):
-    """The device of a run: its JAX devices (several on a CPU with several cores) and its name for people."""
+    """The device of a run: its JAX devices (several on a CPU with several cores) and its name for people.
+
+    With `spread`, each of them holds the models and data of its own clients only (`peers/mesh.py`).
+    """
 
     platform: str
     devices: tuple[Any, ...]
     label: str
+    spread: bool = False
 
     @property
     def machine(self) -> Machine:
@@ -31,7 +35,12 @@ class Device(NamedTuple):
 
 
 def choose_device(
-    name: str = "auto", *, preallocate: bool = False, cores: int | None = None, folder: str | Path | None = None
+    name: str = "auto",
+    *,
+    preallocate: bool = False,
+    cores: int | None = None,
+    folder: str | Path | None = None,
+    devices: int | None = None,
 ) -> Device:
     """Choose where to run.
 
@@ -41,18 +50,25 @@ def choose_device(
         cores: how many virtual CPU devices share the clients; default one per core.
         folder: that of a run or a comparison. If it has begun, "auto" is the kind of device it began on, and a CPU has
             as many virtual devices as then, on any number of cores: that gives the same bits.
+        devices: spread the clients, their models and their data over so many devices: GPUs, or virtual ones of a CPU.
     """
+    if devices is not None and not (isinstance(devices, int) and 1 <= devices <= MOST_DEVICES):
+        raise CoterieError(f"devices must be a whole number from 1 to {MOST_DEVICES}, not {devices!r}")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "true" if preallocate else "false")
     import jax
 
     from coterie.numerics import host
 
     kind, index = _kind_and_number(name)
+    if devices is not None and index is not None:
+        raise CoterieError(f"device {name} is one choice and devices {devices} another; use device {kind}")
     began = None if folder is None else read_machine(folder)
     on_cpu = began is not None and began.platform == "cpu"
     if kind == "auto" and on_cpu:
         kind = "cpu"
-    cores = (index if kind == "cpu" else None) or cores or (began.devices if began and on_cpu else host.cores())
+    cores = (
+        devices or (index if kind == "cpu" else None) or cores or (began.devices if began and on_cpu else host.cores())
+    )
     with contextlib.suppress(RuntimeError):  # JAX was used before: the number of CPU devices cannot change
         jax.config.update("jax_num_cpu_devices", cores)
     keep_programs()
@@ -62,6 +78,8 @@ def choose_device(
             if gpus and number >= len(gpus):
                 there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
                 raise CoterieError(f"device {name} does not exist: there {there}; use gpu:0 .. gpu:{len(gpus) - 1}")
+            if gpus and devices is not None:
+                return _several(gpus, devices)
             if gpus:
                 device = gpus[number]
                 return Device("gpu", (device,), f"{'gpu' if index is None else name} ({device.device_kind})")
@@ -69,8 +87,22 @@ def choose_device(
                 raise CoterieError(
                     "device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu"
                 )
-        devices = tuple(jax.devices("cpu")[:cores])
-    return Device("cpu", devices, f"cpu ({_cpu_name()}, {_share(len(devices), host.cores())})")
+        found = tuple(jax.devices("cpu")[:cores])
+    if devices is not None and len(found) < devices:
+        raise CoterieError(
+            f"devices {devices}: JAX is already in use in this process with {len(found)}; ask for them first, or set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={devices}"
+        )
+    label = f"cpu ({_cpu_name()}, {_share(len(found), host.cores())})"
+    return Device("cpu", found, label, spread=devices is not None)
+
+
+def _several(gpus: list, devices: int) -> Device:
+    """Return some GPUs of this host that share the clients."""
+    if devices > len(gpus):
+        there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
+        raise CoterieError(f"devices {devices}: there {there}; use --devices {len(gpus)}, or --device cpu")
+    return Device("gpu", tuple(gpus[:devices]), f"{devices} x gpu ({gpus[0].device_kind})", spread=True)
 
 
 def _kind_and_number(name: str) -> tuple[str, int | None]:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from coterie.data.buckets import Buckets
@@ -18,9 +19,11 @@ from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
 from coterie.experiment.programs import fitting, repairing
-from coterie.learning.buckets import is_buckets
+from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.task import Task
 from coterie.peers.local import Plan
+from coterie.peers.mesh import padded_rows
+from coterie.peers.ring import CLIENTS
 
 __all__ = ["Engine"]
 
@@ -47,9 +50,14 @@ class Engine:
         self.task, self.device = task, device
         self.plan = plan or plan_for(task, federation, device)
         self.size = len(federation)
+        # Rows of every array of clients: on a mesh, each device has equally many.
+        devices = self.plan.mesh.size if self.plan.mesh is not None and self.plan.spread else 1
+        self.rows = -(-self.size // devices) * devices
+        if devices > 1 and buckets_of(federation.train) is not None:  # a device could not hold a part of a bucket
+            federation = federation.in_buckets([np.arange(self.size)])
         clients = federation.arrays()
         refuse_too_large(clients, device)
-        self.clients: Clients = self.place(clients)
+        self.clients: Clients = self.place(padded_rows(clients, self.rows))
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
@@ -85,7 +93,22 @@ class Engine:
         def of_all(x: Any, size: int) -> Any:
             return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=is_buckets)
 
-        return jax.device_put(x, of_all(x, self.size))
+        return jax.device_put(x, of_all(x, self.rows))
+
+    def constrained(self, x: Any) -> Any:
+        """Keep arrays of all clients spread over the mesh, inside a program."""
+        if self.plan.mesh is None or not self.plan.spread:
+            return x
+        spread = NamedSharding(self.plan.mesh, PartitionSpec(CLIENTS))
+        of_clients = lambda a: a.shape[:1] == (self.rows,)  # noqa: E731
+        return jax.tree.map(lambda a: lax.with_sharding_constraint(a, spread) if of_clients(a) else a, x)
+
+    def trimmed(self, x: Any, axis: int = 0) -> Any:
+        """Return arrays of all clients on the host, without the rows that were added for the devices."""
+        if self.rows == self.size:
+            return x
+        rows = (slice(None),) * axis + (slice(self.size),)
+        return jax.tree.map(lambda a: np.asarray(a)[rows] if np.shape(a)[axis : axis + 1] == (self.rows,) else a, x)
 
     def call(
         self,

@@ -68,6 +68,7 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
     from jax import lax
 
     from coterie.learning.buckets import bucket_by_bucket, real_rows
+    from coterie.peers.mesh import padded_rows
 
     engine, task = training.engine, training.task
 
@@ -80,7 +81,8 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
         return bucket_by_bucket(lambda *stacked: lax.map(one, stacked), models, split)
 
     method = None if task is engine.task else training.method
-    errors = engine.call(program, "residuals", method, engine.put(models), engine.put(engine.clients.validation))
+    models = engine.put(padded_rows(models, engine.rows))
+    errors = engine.call(program, "residuals", method, models, engine.put(engine.clients.validation))
     scaled = [
         np.asarray(row, np.float64).reshape(len(row), federation.classes) * federation.target_std
         for row in real_rows(jax.device_get(errors), federation.validation.count)

@@ -17,6 +17,7 @@ from coterie.data.clients import Federation
 from coterie.data.partition import DataDefault
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
+from coterie.experiment.in_world import check_world, lives_in_world
 from coterie.experiment.memory import check_fit, parameters_of
 from coterie.experiment.parts import Part
 from coterie.graphs.graph import Graph, require_connected
@@ -28,6 +29,8 @@ from coterie.methods.base import Method, Solved
 from coterie.models.affine import affine_input
 from coterie.models.start import starting_from
 from coterie.peers.injection import Injection
+from coterie.peers.local import Plan, Simulation
+from coterie.peers.mesh import simulation
 from coterie.peers.robust import MEDIANS
 from coterie.spec import to_dict
 
@@ -93,6 +96,7 @@ class Job:
             )
         if isinstance(method, Solved) and (experiment.faults or experiment.run.robust):
             raise CoterieError(f"faults and run.robust are about rounds of messages, and {_name(method)} has none")
+        check_world(experiment, _sends_coded(experiment))
         return cls(experiment, federation, task, graph, weights, measured)
 
     @property
@@ -113,7 +117,13 @@ class Job:
 
     def injection(self, names: tuple[str, ...] | None = None) -> Injection | None:
         """Return what goes wrong among the clients of these names; default: those of the federation."""
-        return Injection.of(self.experiment.faults, names or self.federation.names, self.codec is not None)
+        world = self.experiment.world if lives_in_world(self.method) else None
+        names = names or self.federation.names
+        return Injection.of(self.experiment.faults, names, self.codec is not None, world, self.settings.seed)
+
+    def simulation(self, plan: Plan) -> Simulation:
+        """Return the verbs of a simulation, with or without a hub as the settings say."""
+        return simulation(plan, self.settings.hub is None, self.settings.all_to_all)
 
     @property
     def robust(self) -> float | None:

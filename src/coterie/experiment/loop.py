@@ -27,7 +27,6 @@ from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss
 from coterie.methods.base import Solved
-from coterie.peers.local import Simulation
 from coterie.storage.toml import difference, dump_toml
 
 __all__ = ["Loop", "Progress"]
@@ -86,7 +85,7 @@ class Loop:
             self.job.settings.seed,
             ids=self.place.ids,
             codec=self.job.codec,
-            peers=self.place.peers or Simulation(self.engine.plan, hub=self.job.settings.hub is None),
+            peers=self.place.peers or self.job.simulation(self.engine.plan),
             faults=self.job.injection(None if self.place.members is None else self.place.members.names),
             robust=self.job.robust,
         )
@@ -215,7 +214,7 @@ class Loop:
         self._record_rest()
         self.place.saving()
         self.folder.sync()
-        arrays = Snapshot(state=jax.device_get(self.state), best=self.best, graph=self._graph_arrays())
+        arrays = Snapshot(state=self.training.on_host(self.state), best=self.best, graph=self._graph_arrays())
         record = Record(
             best_round=self.best_round,
             waited=self.waited,
@@ -250,10 +249,10 @@ class Loop:
         self.best_round, self.waited, self.best_score = record.best_round, record.waited, record.best_score
         if self.staged:
             self._return_to_stage(saved.graph())
-        like = self.training.outline()
+        like = self.training.on_host(self.training.outline())
         best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
         arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
-        self.state, self.best = self.engine.place(arrays.state), jax.device_get(arrays.best)
+        self.state, self.best = self.training.from_host(arrays.state), jax.device_get(arrays.best)
         self.history.read_back(self.folder, self.round, record.written)
         return True
 
@@ -269,6 +268,6 @@ class Loop:
             models = jax.device_get(self.training.models(self.state, self.best_round))
         result = make_result(self.job, self.training, self.history, models, self.best_round)
         if self.folder is not None:
-            write_result(self.folder, result, self.job, self.training, self.state, models)
+            write_result(self.folder, result, self.job, self.training, self.training.on_host(self.state), models)
         self.progress("end", self.round, self.job.settings.rounds, result.final)
         return result

@@ -10,6 +10,7 @@ from coterie.experiment.device import Device
 from coterie.learning.evaluate import BATCH
 from coterie.learning.task import Task
 from coterie.peers.local import Plan
+from coterie.peers.ring import CLIENTS
 from coterie.storage.memory import available, in_words
 
 __all__ = ["plan_for", "refuse_too_large"]
@@ -26,12 +27,12 @@ def plan_for(task: Task, federation: Federation, device: Device, mode: str = "au
     """
     if mode == "auto":
         mode = "fast" if device.platform != "cpu" or (task.dense and task.size <= SMALL) else "exact"
-    sharers = min(len(device.devices), len(federation))
-    mesh = Mesh(np.array(device.devices[:sharers]), ("clients",)) if sharers > 1 else None
+    sharers = len(device.devices) if device.spread else min(len(device.devices), len(federation))
+    mesh = Mesh(np.array(device.devices[:sharers]), (CLIENTS,)) if sharers > 1 or device.spread else None
     if mode == "fast" and not chunk:
         fits = memory_budget(device) // sharers // working_bytes(task, federation)
         chunk = max(1, fits) if fits < -(-len(federation) // sharers) else 0
-    return Plan("exact" if mode == "exact" else "fast", chunk, mesh)
+    return Plan("exact" if mode == "exact" else "fast", chunk, mesh, device.spread)
 
 
 def memory_budget(device: Device) -> int:

@@ -31,6 +31,7 @@ def run(
     *,
     out: str | Path | None = None,
     device: str | Device = "auto",
+    devices: int | None = None,
     progress: Progress | bool | None = None,
     on_evaluation: OnEvaluation | None = None,
     **options: Any,
@@ -44,6 +45,8 @@ def run(
         out: folder of the run; None keeps everything in memory.
         device: "auto", "cpu", "cpu:2" (two virtual devices, on any number of cores), "gpu", "gpu:1". "auto" is a GPU
             if JAX finds one; a run that has begun continues on the kind and number of devices it began with.
+        devices: spread the clients, with their models and data, over so many devices: GPUs, or with device="cpu"
+            virtual ones, to try it. A run may continue on another number of them.
         progress: True shows a bar, False nothing, None (the default) a bar in a terminal and in a notebook; or a
             function, called as `progress(stage, round, rounds, metrics)` after every evaluation.
         on_evaluation: for loggers: called after every evaluation with a plain dict, {"method": "ditto", "seed": 0,
@@ -57,6 +60,8 @@ def run(
             input_affine: put an affine layer called `input` before the model, the identity at first (False).
             augment: random crop and flip of training images (an `Augment`).
             faults: what goes wrong on the network: a file such as "faults.toml", or its tables.
+            world: who takes part in a round, who fails in it, who is slow, for example {"participation": 0.5,
+                "dropout": 0.05, "slow": 0.2, "late": 2} (docs, Clients that are away).
             rounds: communication rounds (50).
             seed: everything random is drawn from it (0).
             Other keys of the `[run]` section, for example `evaluate_every=5`.
@@ -64,7 +69,7 @@ def run(
     Returns:
         The result: metrics, personal models, graph, ledger. A folder that holds a part of this very run is continued.
     """
-    place = _device(device, out)  # before JAX is used: it counts the cores
+    place = _device(device, out, devices)  # before JAX is used: it counts the cores
     job = Job.of(Experiment.from_objects(federation, model, method, **options), federation)
     with _shown(job, progress) as notify:
         if on_evaluation is not None:
@@ -85,6 +90,7 @@ def resume(
     device: str | Device = "auto",
     progress: Progress | bool | None = None,
     *,
+    devices: int | None = None,
     trust_code: bool = False,
 ) -> Result:
     """Continue the run in a folder; its end is bit-identical to that of a run that was never stopped.
@@ -93,7 +99,7 @@ def resume(
 
     Args:
         path: the folder.
-        device, progress: as in `run`.
+        device, devices, progress: as in `run`.
         trust_code: whether code that the folder names (FILE.py:CLASS) may run: it can do whatever you can do.
     """
     config = RunFolder(path).config()
@@ -103,7 +109,7 @@ def resume(
         raise CoterieError(
             f"{path} was started with data from Python: call coterie.run with the same data and out={str(path)!r}"
         )
-    place = _device(device, path)
+    place = _device(device, path, devices)
     with names_from(RunFolder(path).path / "config.toml", trust_code):
         job = Job.of(Experiment.from_dict(config))
     with _shown(job, progress) as notify:
@@ -160,5 +166,5 @@ def _shown(job: Job, progress: Progress | bool | None) -> contextlib.AbstractCon
     return shown_run(progress, job.config["method"]["name"].rpartition(":")[2], job.settings.seed)
 
 
-def _device(device: str | Device, folder: str | Path | None = None) -> Device:
-    return device if isinstance(device, Device) else choose_device(device, folder=folder)
+def _device(device: str | Device, folder: str | Path | None = None, devices: int | None = None) -> Device:
+    return device if isinstance(device, Device) else choose_device(device, folder=folder, devices=devices)

@@ -19,6 +19,7 @@ from coterie.learning.task import Variables
 from coterie.methods.base import Method, Solved
 from coterie.peers.base import Traffic
 from coterie.peers.factory import Lost
+from coterie.peers.mesh import padded_rows
 from coterie.peers.records import WATCHED, nothing_sent, on_host
 
 __all__ = ["Fitting"]
@@ -30,7 +31,7 @@ class Fitting(Training):
     def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return fresh models, which stand in until the problem is solved; they cost nothing."""
         model = self.task.init(self._init_key)
-        state = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.engine.size, *a.shape)), model)
+        state = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.engine.rows, *a.shape)), model)
         return self.engine.place(state), Rounds(np.zeros((1, self.engine.size)), self._sent(1), None)
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Lost = None) -> tuple[Any, Rounds]:
@@ -38,13 +39,13 @@ class Fitting(Training):
         sent = self._sent(rounds)
         if first == 1:
             assert isinstance(self.method, Solved)
-            fitted = self.method.fit(self.task, jax.device_get(self.engine.clients))
+            fitted = self.method.fit(self.task, self.engine.trimmed(jax.device_get(self.engine.clients)))
             for link, size in (("up", fitted.bytes_up), ("down", fitted.bytes_down)):
                 getattr(sent, f"{link}_messages")[0] = fitted.messages
                 getattr(sent, f"{link}_bytes")[0] = size
-            state = jax.tree.map(lambda a: a.astype(self.task.dtype), fitted.models)
+            state = jax.tree.map(lambda a: padded_rows(a.astype(self.task.dtype), self.engine.rows), fitted.models)
         state = self.engine.place(state)
-        loss = np.asarray(self.call(self._losses, "losses", state))
+        loss = self.engine.trimmed(np.asarray(self.call(self._losses, "losses", state)))
         return state, Rounds(np.tile(loss, (rounds, 1)), sent, None)
 
     def _losses(self, method: Method, tables: Any, clients: Clients, state: Variables) -> jax.Array:
@@ -57,7 +58,7 @@ class Fitting(Training):
 
     def _sent(self, rounds: int) -> Traffic:
         """Return the counters, on the host, of that many rounds in which nothing was sent."""
-        none = on_host(nothing_sent(self._tables))._asdict()
+        none = self.engine.trimmed(on_host(nothing_sent(self._tables)))._asdict()
         empty: dict[str, Any] = {
             name: np.zeros((rounds, *a.shape), np.int64) for name, a in none.items() if name not in WATCHED
         }

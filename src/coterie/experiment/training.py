@@ -23,6 +23,7 @@ from coterie.peers.coding import Coder
 from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, Injection, injected, one_round
 from coterie.peers.local import Simulation
+from coterie.peers.mesh import padded_rows, padded_tables, simulation
 from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
@@ -64,8 +65,9 @@ class Training:
         faults: Injection | None = None,
         robust: float | None = None,
     ):
-        self.peers, self.faults = peers or Simulation(engine.plan), faults
+        self.peers, self.faults = peers or simulation(engine.plan), faults
         self.peers.robust = robust
+        self.peers.most_present = None if faults is None else faults.most_present
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
@@ -78,7 +80,8 @@ class Training:
         if self.codec is None and isinstance(self.peers, Simulation):  # elsewhere an empty place is a place for bytes
             tables = widened(tables, self._width)
         self.peers.use_tables(tables)
-        self._tables = self.engine.put(tables)
+        place = self.engine.place if self.engine.plan.spread else self.engine.put
+        self._tables = place(padded_tables(tables, self.engine.rows))
 
     def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
@@ -86,7 +89,7 @@ class Training:
         state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
         zero = np.zeros((1, self.engine.size))
         state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
-        return self.engine.place(state), Rounds(zero, jax.tree.map(lambda a: a[None], on_host(traffic)), None)
+        return self.engine.place(state), Rounds(zero, self._one_round(traffic), None)
 
     def _init(self, method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
         peers = self.peers.make(tables, lost)
@@ -128,9 +131,14 @@ class Training:
         """Run some rounds as one program."""
         program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
-        weights = None if info.weights is None else np.asarray(info.weights)[-1]  # on the host: no program for a slice
-        counts = None if info.counts is None else {name: np.asarray(value)[-1] for name, value in info.counts.items()}
-        return self.engine.place(state), Rounds(np.asarray(info.loss), on_host(traffic), weights, counts)
+        # On the host: no program for a slice.
+        info, traffic = self.engine.trimmed((jax.tree.map(np.asarray, info), on_host(traffic)), axis=1)
+        last = jax.tree.map(lambda a: a[-1], (info.weights, info.counts))
+        return self.engine.place(state), Rounds(info.loss, traffic, *last)
+
+    def _one_round(self, traffic: Traffic) -> Traffic:
+        """Copy what one round sent to the host, as a block of rounds."""
+        return jax.tree.map(lambda a: a[None], self.engine.trimmed(on_host(traffic)))
 
     def _rounds_program(self, state: Any, first: int, rounds: int, arrivals: Any) -> tuple[Callable, Any, tuple]:
         """Return the program of some rounds, its name and its arguments."""
@@ -140,7 +148,8 @@ class Training:
         ) -> Any:
             def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
                 number, arrivals = inputs
-                return self._round(method, tables, clients, key, state, number, arrivals, codec)
+                after = self._round(method, tables, clients, key, state, number, arrivals, codec)
+                return self.engine.constrained(after[0]), after[1]
 
             return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
@@ -164,7 +173,7 @@ class Training:
             after, info = checked_round(now, self.task, state, peers, clients, round_key)
             refuse_silence(method, peers.talked or type(method) in self.engine.talked_at_start)
             if (faults := injected(arrivals)) is not None:
-                after = self.without(faults.frozen[tables.ids], state, after)
+                after = self._of_those_present(faults, tables.ids, state, after)
             return after, (info, peers.traffic())
         coder = Coder(codec.at_round(number), round_key, state.memory)
         peers = self.peers.make(tables, arrivals, coder)
@@ -173,6 +182,14 @@ class Training:
 
     def _faults_of(self, first: int, rounds: int) -> FaultTables | None:
         return None if self.faults is None else self.faults.tables(first, rounds)
+
+    def _of_those_present(self, faults: FaultTables, ids: Any, before: Any, after: Any) -> Any:
+        """Return the state after a round in which some clients were frozen, busy or took no part."""
+        frozen = faults.frozen[ids]
+        if faults.world:
+            after = self.without(faults.world.out[ids], self.method.absent(self.task, before, after), after)
+            frozen = frozen | faults.world.busy[ids]
+        return self.without(frozen, before, after)
 
     def without(self, away: Any, before: Any, after: Any) -> Any:
         """Return the state after a round in which the clients `away [C]` did nothing; the hub is not one of them."""
@@ -202,14 +219,15 @@ class Training:
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, codec: Any) -> Traffic:
             return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
 
-        return on_host(self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1)))
+        traffic = self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1))
+        return self.engine.trimmed(on_host(traffic))
 
     def refuse_secret_mixing(self, state: Any, rounds: int) -> None:
         """Refuse a method of the user's own that sends nothing and still mixes clients; the state stays as it is."""
         ours = type(self.method).__module__.startswith("coterie.")
         if ours or self.method.topology != "none" or self.engine.size < 2:
             return
-        after, _ = self.advance(self.engine.place(poisoned(state, self.engine.size)), 1, rounds)
+        after, _ = self.advance(self.engine.place(poisoned(state, self.engine.rows)), 1, rounds)
         refuse_spread(self.method, self.method.models(self.inner(after)).params)
 
     def inner(self, state: Any) -> Any:
@@ -235,7 +253,7 @@ class Training:
         (kept, arrived), traffic = self.call(self._keep, ("keep", number), self.inner(state))
         kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
         graph = agree(number, self.graph.keep(kept)[0])
-        return self.enter_stage(state, graph, number + 1), jax.tree.map(lambda a: a[None], on_host(traffic))
+        return self.enter_stage(state, graph, number + 1), self._one_round(traffic)
 
     def _keep(self, method: Any, tables: Any, clients: Clients, state: Any) -> Any:
         peers = self.peers.make(tables)
@@ -247,7 +265,7 @@ class Training:
         kept = slot_of(graph.neighbours, graph.present, everyone, self.graph.neighbours) >= 0
         graph, slots = self.graph.keep(kept)
         rows = slots if self._ids is None else slots[self._ids]
-        narrow = self.method.narrow(self.inner(state), slot_taker(rows))
+        narrow = self.method.narrow(self.inner(state), slot_taker(padded_rows(rows, self.engine.rows)))
         self.method = self.method.at_stage(first)
         self._use(graph, np.zeros(graph.neighbours.shape))
         state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
@@ -257,7 +275,7 @@ class Training:
         """Return every client's metrics `[K]` after round `number`, by name."""
         by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
-            f"{split}_{name}": np.asarray(values)
+            f"{split}_{name}": self.engine.trimmed(np.asarray(values))
             for split, metrics in by_split.items()
             for name, values in metrics._asdict().items()
         }
@@ -276,7 +294,28 @@ class Training:
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
-        return self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number))
+        return self.engine.trimmed(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
+
+    def on_host(self, state: Any) -> Any:
+        """Return a state as it is saved: it does not depend on the number of devices."""
+        return self._of_clients(self.engine.trimmed, jax.device_get(state))
+
+    def from_host(self, state: Any) -> Any:
+        """Return a saved state on the devices."""
+        padded = self._of_clients(lambda a: padded_rows(a, self.engine.rows), state)
+        return self.engine.place(jax.tree.map(jnp.array, padded))  # a copy, because the state's buffers are donated
+
+    def _of_clients(self, change: Callable[[Any], Any], state: Any) -> Any:
+        """Change the arrays of a state that have one row for each client; the others are the hub's."""
+        if self.engine.rows == self.engine.size:
+            return state
+        hub, rows = self.method.hub_state(), (self.engine.rows, self.engine.size)
+
+        def changed(path: Any, a: Any) -> Any:
+            names = {getattr(part, "name", None) for part in path[:2]}
+            return a if names & set(hub) or np.shape(a)[:1] not in [(count,) for count in rows] else change(a)
+
+        return jax.tree_util.tree_map_with_path(changed, state)
 
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""

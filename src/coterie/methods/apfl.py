@@ -1,14 +1,16 @@
 """Each client's model is a mixture of a model of its own and the shared one, in a proportion that it learns.
 
-Deng, Kamani, Mahdavi 2020 (APFL), Algorithm 1: client i uses vbar = alpha v + (1 - alpha) w, where w is
-its copy of the shared model, trained by federated averaging, and v its own. In every local step
+Deng, Kamani, Mahdavi 2020, *Adaptive Personalized Federated Learning* (APFL), Algorithm 1. Client i uses vbar = alpha v
++ (1 - alpha) w, where w is its copy of the shared model, trained by federated averaging, and v its own. In every local
+step, all from the values before it,
 
     w <- w - eta grad f(w),   v <- v - eta alpha grad f(vbar),   alpha <- alpha - eta <v - w, grad f(vbar)>   (a),
 
-and alpha is kept in [0, 1]. Only w is sent.
+and alpha is kept in [0, 1]. Only w is sent. The letter is ours.
 
-Inferred: alpha follows its gradient in every local step, with a step size of its own; the authors' program does so
-once per round, with the last minibatch. `adaptive = false` keeps alpha as it is.
+Inferred: alpha follows its gradient in every local step, with a step size of its own. The authors' program (FedTorch)
+does so once per round, in the first local step, adds 0.02 alpha to the gradient, and mixes the outputs of both models
+where the paper, and this file, mix their parameters. `adaptive = false` keeps alpha as it is.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self

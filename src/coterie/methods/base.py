@@ -144,6 +144,14 @@ class Method(abc.ABC):
         """Return the fields of the state that are the hub's: a client that is away for a round does not hold them."""
         return ()
 
+    def absent(self, task: Task, before: Any, after: Any) -> Any:
+        """Return the state of clients that took no part in a round: what they had before.
+
+        A method whose hub has something for everyone, such as a shared model, takes that from `after`, the state of a
+        round in which they did work: such a client fetches it when it next takes part.
+        """
+        return before
+
     # -- for the contract ---------------------------------------------------------------------------------------
 
     def plain(self) -> Self:

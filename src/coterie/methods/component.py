@@ -102,6 +102,13 @@ class TiedComponent(LocalSGD, Method):
         """See `Method.hub_state`."""
         return ("held",) if self.form == "server" else ()
 
+    def absent(self, task: Task, before: State, after: State) -> State:
+        """See `Method.absent`: both components are the hub's, if there is one."""
+        if self.form == "peers":
+            return before
+        params = eqx.combine(*self._parts(task, after.variables.params), before.variables.params)
+        return before._replace(variables=before.variables._replace(params=params), alike=after.alike)
+
     @property
     def p(self) -> Any:
         """The norm in the solvers' notation."""

@@ -1,12 +1,17 @@
 """Each client starts a round from a mixture, number by number, of its own model and the hub's, which it learns.
 
-Zhang, Hua, Wang, Song, Xue, Ma, Guan 2023 (FedALA), Algorithm 1: with its last model Theta_i and the hub's Theta a
-client starts from Theta_i + (Theta - Theta_i) * W_i in the last `layers` layers (a), and from the hub's
-numbers in the others. W_i, as large as these layers and at first 1, follows the gradient of the loss on a random part
-of the client's samples and is kept in [0, 1] (b). Then the client trains, and the hub averages as in `fedavg`.
+Zhang, Hua, Wang, Song, Xue, Ma, Guan 2023, *FedALA: Adaptive Local Aggregation for Personalized Federated Learning*,
+Algorithm 1. With its last model Theta_i, the hub's Theta, and W_i as large as the last `layers` layers and at first 1,
+a client learns W_i on a random part of its samples (b) and starts from the mixture (a):
 
-Inferred: where the authors learn W_i until the loss settles the first time, it is `first_passes` passes here, and one
-in later rounds, as theirs. The personal model is the one that the client has just trained.
+    start_i = Theta_i + (Theta - Theta_i) * W_i   in these layers,   Theta in the others                 (a)
+    W_i <- clip(W_i - eta grad_start f_i(start_i) * (Theta - Theta_i), 0, 1)                             (b)
+
+Then the client trains, and the hub averages as in `fedavg`. The letters are ours.
+
+Inferred from the authors' program: nothing is learned in a client's first round, when both models are the same; the
+next time W_i is learned until the loss settles, which is `first_passes` passes here, and later in one pass. The
+personal model is the one that the client has just trained. `layers` counts layers, where the program counts arrays.
 """
 
 from typing import Any, ClassVar, NamedTuple

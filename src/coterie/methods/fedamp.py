@@ -1,8 +1,14 @@
 """Clients whose models are near each other draw each other nearer: attentive message passing.
 
-Huang, Chu, Zhou, Wang, Liu, Pei, Zhang 2021 (FedAMP), Algorithm 1: client i gets u_i = sum_j xi_ij w_j with
-xi_ij = alpha_k A'(|w_i - w_j|^2) for the others and the rest of the weight for itself (a), where
-A(x) = 1 - exp(-x / sigma), and then trains near it: w_i <- argmin F_i(w) + lambda / (2 alpha_k) |w - u_i|^2 (b).
+Huang, Chu, Zhou, Wang, Liu, Pei, Zhang 2021, *Personalized Cross-Silo Federated Learning on Non-IID Data* (FedAMP),
+Algorithm 1. With A(x) = 1 - exp(-x / sigma), and so A'(x) = exp(-x / sigma) / sigma, client i gets u_i (a) and trains
+near it (b):
+
+    u_i = sum_j xi_ij w_j,   xi_ij = alpha_k A'(|w_i - w_j|^2) for j != i,   xi_ii = 1 - sum of the others    (a)
+    w_i <- argmin F_i(w) + lambda / (2 alpha_k) |w - u_i|^2                                                   (b)
+
+The letters are ours. Nothing had to be inferred. (PFLlib's program has the norm in (b) without the square, of numbers
+that carry no gradient.) The variant with cosines, HeurFedAMP, is not here.
 
 Changed: messages go along a graph, complete by default, where the paper has a cloud that sees all models. One number,
 `attention`, stands for (K - 1) alpha_k / sigma: the weight of all others together if all models were equal, so that no

@@ -1,10 +1,15 @@
 """A shared body trained under a head that nobody trains; before it is used, each client fine-tunes the model.
 
-Oh, Kim, Yun 2022 (FedBABU): during federated training the head keeps its random start, the same for all, so that all
-clients fit one common criterion (Algorithm 1); only the body is trained, sent and averaged. The personal model is
-the result of `finetune_epochs` passes over the client's own data, on the whole model or a part of it.
+Oh, Kim, Yun 2022, *FedBABU: Towards Enhanced Representation for Federated Image Classification*, Algorithm 1. A model
+is a body and a head, (theta_b, theta_h). During federated training the head keeps its random start, the same for all,
+so that all clients fit one common criterion; only the body is trained, sent and averaged:
 
-Inferred: 5 passes, within the range that the paper tries (1 to 20).
+    theta_b,k <- theta_b,k - eta grad_b f_k(theta_b,k, theta_h),     theta_b <- sum_k n_k / n theta_b,k.
+
+The personal model is the result of `finetune_epochs` passes over the client's own data, on the whole model or a part
+of it.
+
+Inferred: 5 passes, within the range that the paper tries (1 to 20). Clients count by their number of samples.
 """
 
 from typing import ClassVar, Literal, NamedTuple

@@ -1,10 +1,15 @@
 """FedAvg whose clients keep the normalisation layers of their models to themselves.
 
-Li, Jiang, Zhang, Kamp, Dou 2021 (FedBN), Algorithm 1: everything but batch normalisation is averaged, so that clients
-whose inputs differ (scanners, cameras) normalise them each in its own way.
+Li, Jiang, Zhang, Kamp, Dou 2021, *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*,
+Algorithm 1. With w_k,l layer l of client k's model after local training,
 
-Changed: all normalisation layers stay, group and layer normalisation too, since the built-in networks have group
-normalisation. The running statistics of batch normalisation never travel here, whatever the method.
+    w_k,l <- 1 / K sum_j w_j,l     if layer l is not batch normalisation,     else w_k,l stays as it is,
+
+so that clients whose inputs differ (scanners, cameras) normalise them each in its own way. Nothing had to be inferred.
+
+Changed: clients count by their number of samples, as in `fedavg`. All normalisation layers stay, group and layer
+normalisation too, since the built-in networks have group normalisation. The running statistics of batch normalisation
+never travel here, whatever the method.
 """
 
 from typing import ClassVar

@@ -1,9 +1,15 @@
 """FedAvg whose clients' losses are changed so that the best model of each is the best model of all.
 
-Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama 2021 (FedDyn), Algorithm 1: a client minimises
-L_k(theta) - <g_k, theta> + alpha / 2 |theta - theta^{t-1}|^2 and renews g_k <- g_k - alpha (theta_k - theta^{t-1}),
-which is then the gradient of L_k at theta_k. The hub keeps h <- h - alpha / m sum_k
-(theta_k - theta^{t-1}) and sends theta^t = mean of theta_k - h / alpha.
+Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama 2021, *Federated Learning Based on Dynamic Regularization*
+(FedDyn), Algorithm 1. A client minimises its changed loss (a) and renews g_k, which is then the gradient of L_k at
+theta_k (b); of m clients, those in P take part, and the hub keeps h (c) and sends theta^t (d):
+
+    theta_k = argmin L_k(theta) - <g_k, theta> + alpha / 2 |theta - theta^{t-1}|^2         (a)
+    g_k <- g_k - alpha (theta_k - theta^{t-1})                                             (b)
+    h <- h - alpha / m sum_P (theta_k - theta^{t-1})                                       (c)
+    theta^t = mean over P of theta_k - h / alpha                                           (d)
+
+The letters are ours. Nothing had to be inferred. (PFLlib's program has the norm in (a) without the square.)
 
 Changed: a client makes the local steps of the settings where the paper solves its problem exactly; clients count by
 their number of samples, as in `fedavg`, so that the fixed point is the minimiser of the loss over all samples. Every
@@ -59,22 +65,22 @@ class FedDyn(HubSGD):
         def work(start: Variables, gradient: Any, data: Split, key: jax.Array) -> tuple:
             anchor = task.shared(start.params)  # theta^{t-1}
 
-            def pull(params: Any) -> Any:  # alpha (theta - theta^{t-1}) - g_k
+            def pull(params: Any) -> Any:  # (a): alpha (theta - theta^{t-1}) - g_k
                 tied = tree.scale(self.alpha, tree.minus(task.shared(params), anchor))
                 return pad_personal(task, tree.minus(tied, gradient), params)
 
             trained = self.train(task, start, data, key, pull=pull)
             moved = tree.minus(task.shared(trained.variables.params), anchor)
-            return trained.variables, tree.minus(gradient, tree.scale(self.alpha, moved)), trained.loss
+            return trained.variables, tree.minus(gradient, tree.scale(self.alpha, moved)), trained.loss  # (b)
 
         otherwise, stacked = (state.variables, state.gradient, state.loss), (state.variables, state.gradient)
         chosen, (trained, gradient, loss) = self.take_part(peers, key, work, otherwise, *stacked, clients.train)
 
         before, one = task.shared(state.variables.params), jnp.ones_like(loss)
         mean, arrived = peers.mean(task.shared(trained.params), self.weight(task, clients, chosen))
-        taking_part = self.participants(peers) / peers.clients
-        correction = combine(peers, state.correction, (-self.alpha * taking_part * one, tree.minus(mean, before)))  # h
-        shared = combine(peers, mean, (-one / self.alpha, correction))  # theta^t
+        step = -self.alpha * self.share_taking_part(peers) * one
+        correction = combine(peers, state.correction, (step, tree.minus(mean, before)))  # (c)
+        shared = combine(peers, mean, (-one / self.alpha, correction))  # (d)
         shared, correction = tree.where(arrived, (shared, correction), (before, state.correction))
         variables = Variables(task.join(shared, trained.params), trained.statistics)
         return State(variables, correction, gradient, loss), Info(loss)

@@ -1,17 +1,17 @@
 """Each client mixes several shared models in proportions of its own, learned by expectation and maximisation.
 
-Marfoq, Neglia, Bellet, Kameni, Vidal 2021 (FedEM), Algorithm 1: client i's data are a mixture of M distributions.
-With its proportions pi_i and the shared models theta_m,
+Marfoq, Neglia, Bellet, Kameni, Vidal 2021, *Federated Multi-Task Learning under a Mixture of Distributions* (FedEM),
+Algorithm 1: client i's data are a mixture of M distributions. With its proportions pi_i and the shared models theta_m,
 
     q(m | s) = pi_im exp(-l(theta_m; s)), scaled to one over m       E-step (a)
     pi_im    = mean of q(m | s) over the client's samples            M-step (b)
     theta_m  : descent on the mean of q(m | s) l(theta_m; s)         M-step (c), averaged at the hub
 
 The personal model predicts with the mixture sum_m pi_im p(y | x, theta_m); of a regression, with the weighted mean of
-the outputs. The hub averages all M models, so that a round costs M times as much as `fedavg`'s.
+the outputs. The hub averages all M models, so that a round costs M times as much as `fedavg`'s. The letters are ours.
 
-Inferred: the proportions are kept as logarithms, not below a millionth, in the parameter `mixture` of an ensemble. An
-augmented sample gets the q of what it became.
+Inferred: q is estimated once per round, at its start. The proportions are kept as logarithms, not below a millionth,
+in the parameter `mixture` of an ensemble. An augmented sample gets the q of what it became.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self

@@ -1,14 +1,23 @@
 """Clients share the mean features of each class, not models, and draw their own features towards them.
 
-Tan, Long, Liu, Zhou, Lu, Jiang, Zhang 2022 (FedProto), Algorithm 1: client i sends its prototypes, the mean features
-C_i^j of its samples of class j (a); the hub averages them over the clients that have the class, weighted by their
-number of samples (b); locally the loss is the usual one plus `tie` times the distance of features and prototypes
-(c). A sample is classified by the nearest prototype (d).
+Tan, Long, Liu, Zhou, Lu, Jiang, Zhang 2022, *FedProto: Federated Prototype Learning across Heterogeneous Clients*,
+Algorithm 1. With f the features and D_ij client i's samples of class j, a client sends its prototypes (a), the hub
+averages them over the clients N_j that have the class (b), the local loss gets a distance to them (c), and a sample is
+classified by the nearest (d):
 
-Inferred from the authors' program: the distance is the mean of squares, sample by sample, to the prototype of the
-sample's class; features are what the last layer sees. Nearest prototypes are a last layer, argmax of
-2 C^j z - |C^j|^2, and `predicts = "prototypes"` puts it in its place before the model is used; "head" uses the layer
-that was trained. Sums and counts are sent instead of means, which is the same number of values but one per class.
+    C_i^j = mean of f(x) over D_ij                                        (a)
+    C^j   = sum over N_j of |D_ij| / |D_j| C_i^j                          (b)
+    loss  = cross-entropy + lambda sum_j d(C_i^j, C^j)                    (c), lambda = `tie`
+    label = argmin_j |f(x) - C^j|                                         (d)
+
+The letters are ours.
+
+Inferred: the paper's (b) divides by the number of clients |N_j| as well, which we take for a slip, since the weights
+sum to one without it; the authors' program takes the plain mean. From that program: the distance in (c) is the mean of
+squares, sample by sample, to the prototype of the sample's class; features are what the last layer sees. Prototypes are
+those of the model after its local steps. Nearest prototypes are a last layer, argmax of 2 C^j z - |C^j|^2, and
+`predicts = "prototypes"` puts it in its place before the model is used; "head" uses the layer that was trained. Sums
+and counts are sent instead of means, which is the same number of values but one per class.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple, Self

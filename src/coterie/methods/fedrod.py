@@ -1,12 +1,17 @@
 """A shared model trained as if every client had all classes equally often, and a personal head for what it has.
 
-Chen and Chao 2022 (Fed-RoD), Algorithm 1 with linear personal heads: the shared model, features z and generic head,
-minimises the balanced risk (a), the cross-entropy of its outputs plus the logarithm of the client's number of
-samples of each class; a personal head on the same features, which is never sent, fits what is left by the usual
-cross-entropy of the sum of both heads' outputs (b). Its gradient reaches nothing but itself.
+Chen and Chao 2022, *On Bridging Generic and Personalized Federated Learning for Image Classification* (Fed-RoD),
+Algorithm 1 with linear personal heads. With z = features of x, the generic head G, the client's own head P_m and its
+number n_m,c of samples of class c,
 
-Inferred: the personal head starts at zero, so that at first both heads together are the generic one. The variant whose
-personal heads come from a hyper-network is not here.
+    shared model (features and G):   cross-entropy of  G z + log n_m,.          (a)   the balanced risk
+    P_m, on the same features:       cross-entropy of  G z + P_m z              (b)   whose gradient reaches P_m alone
+
+The hub averages the shared model; P_m is never sent, and the client predicts with G z + P_m z. The letters are ours.
+
+Inferred: of the balanced losses that the paper compares, (a) is the balanced softmax (Ren et al. 2020). The personal
+head starts at zero, so that at first both heads together are the generic one; PFLlib's program copies the generic one.
+The variant whose personal heads come from a hyper-network is not here.
 """
 
 from typing import Any, ClassVar, NamedTuple

@@ -1,8 +1,13 @@
 """Several shared models; in every round each client trains the one that fits its data best.
 
-Ghosh, Chung, Yin, Ramchandran 2020 (IFCA), Algorithm 1: the hub sends its k models to everyone; a client estimates its
-cluster as j = argmin F_i(theta_j) (a), trains theta_j on its data, and the hub averages the results of each
-cluster (b, the variant that averages models).
+Ghosh, Chung, Yin, Ramchandran 2020, *An Efficient Framework for Clustered Federated Learning* (IFCA), Algorithm 1. The
+hub sends its k models to everyone; a client estimates its cluster (a) and trains that model on its data, and the hub
+averages the results of each cluster (b, the variant that averages models):
+
+    j_i = argmin_j F_i(theta_j)                                                            (a)
+    theta_j <- theta_j + mean over the clients with j_i = j of (trained_i - theta_j)       (b)
+
+The letters are ours. Nothing had to be inferred.
 
 Changed: clients count by their number of samples within a cluster, as in `fedavg`. A cluster that nobody chose keeps
 its model. Clients send the change of the model that they trained. The k models start from different random draws;
@@ -53,6 +58,10 @@ class IFCA(LocalSGD, Method):
     def hub_state(self) -> tuple[str, ...]:
         """See `Method.hub_state`."""
         return ("hub",)
+
+    def absent(self, task: Task, before: State, after: State) -> State:
+        """See `Method.absent`: the k models are the hub's."""
+        return before._replace(centres=after.centres)
 
     def plain(self) -> Self:
         """See `Method.plain`."""

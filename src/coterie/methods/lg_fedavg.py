@@ -1,8 +1,14 @@
 """Each client has its own representation of its inputs; what follows it is averaged at a hub.
 
-Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency 2020 (LG-FedAvg), Algorithm 1: the reverse of
-`fedper`. The lower layers stay with the client and only the upper ones, by default the last, are sent, which costs few
-bytes. The auxiliary and adversarial losses that the paper allows for are not part of it.
+Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency 2020, *Think Locally, Act Globally: Federated Learning
+with Local and Global Representations* (LG-FedAvg), Algorithm 1: the reverse of `fedper`. Client m's model is g(l_m(x)).
+Both parts follow the gradient of the client's loss; the lower one, l_m, stays with it, and only the upper one, by
+default the last layer, is sent, which costs few bytes:
+
+    theta_g <- sum_m n_m / n theta_g,m.
+
+The auxiliary and adversarial losses that the paper allows for are not part of it. Nothing had to be inferred. The
+authors' program starts from a model trained by `fedavg`; `model.init` can do that, a fresh model is the default.
 """
 
 from typing import ClassVar

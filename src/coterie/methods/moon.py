@@ -1,14 +1,15 @@
 """FedAvg whose clients keep their features near those of the hub's model and away from their own last ones.
 
-Li, He, Song 2021 (MOON), Algorithm 1: with the features z of a sample under the model in training, z_glob under the
-hub's model and z_prev under the client's model of the round before, the local loss is the usual one plus mu times
+Li, He, Song 2021, *Model-Contrastive Federated Learning* (MOON), Algorithm 1. With the features z of a sample under the
+model in training, z_glob under the hub's model and z_prev under the client's model of the round before, the local loss
+is the usual one plus mu times
 
     l_con = -log( exp(sim(z, z_glob) / tau) / (exp(sim(z, z_glob) / tau) + exp(sim(z, z_prev) / tau)) )     (a),
 
-where sim is the cosine.
+where sim is the cosine. The letter is ours. Nothing had to be inferred.
 
-Changed: features are what the model's last layer sees. The authors add a projection head of two layers before it; a
-model with such layers has them. A client that does not take part keeps its last model as z_prev's.
+Changed: features are what the model's last layer sees, as in PFLlib's program. The authors add a projection head of two
+layers before it; a model with such layers has them. A client that does not take part keeps its last model as z_prev's.
 """
 
 from typing import Any, ClassVar, NamedTuple, Self

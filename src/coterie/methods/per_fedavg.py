@@ -1,16 +1,18 @@
 """A shared model from which one gradient step on a client's own data leads to a good model for that client.
 
-Fallah, Mokhtari, Ozdaglar 2020 (Per-FedAvg), Algorithm 1: the hub averages models as in `fedavg`, but a client
-minimises F_i(w) = f_i(w - alpha grad f_i(w)) (a) with steps
+Fallah, Mokhtari, Ozdaglar 2020, *Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
+Meta-Learning Approach* (Per-FedAvg), Algorithm 1. The hub averages models as in `fedavg`, but a client minimises
+F_i(w) = f_i(w - alpha grad f_i(w)) (a) with steps
 
     w <- w - beta (I - alpha Hess f_i(w; D'')) grad f_i(w - alpha grad f_i(w; D); D')            (b),
 
 with `lr` as beta. `order = "exact"` has the product with the Hessian, which the authors approximate by a difference of
 gradients (their HF variant); "first" drops the Hessian (their FO variant). Before it is used, the shared model makes
-`inner_steps` steps of size alpha on all of the client's training samples.
+`inner_steps` steps of size alpha on all of the client's training samples. The letters are ours.
 
-Inferred: of a minibatch, the first half is D and the other half is D' and D''. With full batches (batch_size = 0) all
-three are all of the client's samples.
+Inferred: the paper draws D, D' and D'' independently. Here the first half of a minibatch is D and D'', so that (b) is
+the gradient of (a) on samples, and the other half is D'. With full batches (batch_size = 0) all three are all of the
+client's samples. (PFLlib's program has the FO variant, with two minibatches.)
 """
 
 from typing import Any, ClassVar, Literal, Self

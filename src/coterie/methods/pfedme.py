@@ -79,7 +79,7 @@ class PFedMe(HubSGD):
             return lax.fori_loop(0, self.inner_rounds, inner, (copy, start, jnp.zeros((), task.dtype)))
 
         choice_key, work_key = jax.random.split(key)
-        chosen = peers.sample(choice_key, self.participants(peers))
+        chosen = self.choose(peers, choice_key)
         copies, personal, loss = peers.each_of(
             chosen, self.participants(peers), work, tuple(state), *state[:2], clients.train, peers.keys(work_key)
         )

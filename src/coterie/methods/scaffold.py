@@ -1,10 +1,16 @@
 """FedAvg whose local steps are corrected for the drift of clients that differ.
 
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020 (SCAFFOLD), Algorithm 1: the hub and every client keep a control
-variate, an estimate of their gradient, c and c_i. A client steps y_i <- y_i - eta (g_i(y_i) - c_i + c) (a), then
-renews c_i: option II, c_i+ = c_i - c + (x - y_i) / (K eta), the mean of the gradients it has just used, or option I,
-its gradient at the hub's model. The hub moves x by eta_g times the mean of y_i - x, and c by |S| / N times the mean
-of c_i+ - c_i (b, c; the letters are ours).
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*,
+Algorithm 1. The hub and every client keep a control variate, an estimate of their gradient, c and c_i. From the hub's
+model x a client makes K steps (a), renews c_i by option I or II (b), and the hub moves x (c) and its own c (d):
+
+    y_i <- y_i - eta (g_i(y_i) - c_i + c)                                                            (a)
+    c_i+ = g_i(x)                                  (option I, `renew = "gradient"`)                  (b)
+    c_i+ = c_i - c + (x - y_i) / (K eta)           (option II, `renew = "path"`)                     (b)
+    x <- x + eta_g / |S| sum_S (y_i - x)                                                             (c)
+    c <- c + 1 / N sum_S (c_i+ - c_i) = c + |S| / N times their mean                                 (d)
+
+The letters are ours. Nothing had to be inferred.
 
 Changed: clients count by their number of samples, as in `fedavg`; the paper's means are plain. Option II needs plain
 steps, so momentum and other local optimisers are refused. A client whose answer from the hub was lost keeps its old
@@ -69,13 +75,13 @@ class Scaffold(HubSGD):
         def work(start: Variables, control: Any, own: Any, data: Split, key: jax.Array) -> tuple:
             correction = pad_personal(task, tree.minus(control, own), start.params)  # c - c_i
             trained = self.train(task, start, data, key, pull=lambda params: correction)  # (a)
-            if self.renew == "gradient":  # option I
+            if self.renew == "gradient":  # (b), option I
 
                 def loss(shared: Any) -> jax.Array:
                     return mean_loss(task, Variables(task.join(shared, start.params), start.statistics), data)
 
                 renewed = jax.grad(loss)(task.shared(start.params))
-            else:  # option II
+            else:  # (b), option II
                 moved = tree.minus(task.shared(start.params), task.shared(trained.variables.params))  # x - y_i
                 rate = 1 / (self.local_steps(task, data) * self.lr)
                 renewed = tree.plus(tree.minus(own, control), tree.scale(rate, moved))
@@ -89,9 +95,9 @@ class Scaffold(HubSGD):
         sent = (task.shared(trained.params), change)
         (mean, mean_change), arrived = peers.mean(sent, self.weight(task, clients, chosen))
         one = jnp.ones_like(loss)
-        shared = combine(peers, before, (self.hub_lr * one, tree.minus(mean, before)))  # (b)
-        taking_part = self.participants(peers) / peers.clients  # |S| / N
-        control = combine(peers, state.control, (taking_part * one, mean_change))  # (c)
+        shared = combine(peers, before, (self.hub_lr * one, tree.minus(mean, before)))  # (c)
+        taking_part = self.share_taking_part(peers)  # |S| / N
+        control = combine(peers, state.control, (taking_part * one, mean_change))  # (d)
         shared, control = tree.where(arrived, (shared, control), (before, state.control))
         variables = Variables(task.join(shared, trained.params), trained.statistics)
         return State(variables, control, own_control, loss), Info(loss)

@@ -8,7 +8,7 @@ of a class of one's own has a `forward` that cannot be read off it; write that o
 weights (`init`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +19,7 @@ from jax import Array
 
 from coterie.errors import CoterieError
 from coterie.models.layers import Conv2d
+from coterie.models.torch_recurrent import convert_lstm
 
 __all__ = ["Chain", "from_torch"]
 
@@ -98,8 +99,9 @@ def from_torch(module: Any) -> Any:
     """Return an Equinox module with the layers and the weights of a PyTorch `Sequential`.
 
     Args:
-        module: linear, convolution (2d), pooling, activation, normalisation, embedding, dropout and flatten layers, in
-            any nesting of `Sequential`. A layer that is not known is refused by name.
+        module: linear, convolution (2d), pooling, activation, normalisation, embedding, LSTM, dropout and flatten
+            layers, in any nesting of `Sequential`. After an LSTM comes a module that takes its outputs
+            (`torch_recurrent.py`). A layer that is not known is refused by name.
 
     Returns:
         The module, or with batch norm the pair of module and statistics that `coterie.run` takes, too. It computes on
@@ -108,7 +110,7 @@ def from_torch(module: Any) -> Any:
     flat = _flat(module, "")
     if not flat:
         raise CoterieError("from_torch: the module has no layers")
-    chain = Chain(tuple(_converted(layer, name) for name, layer in flat))
+    chain = Chain(tuple(_layers(flat)))
     if any(isinstance(layer, eqx.nn.BatchNorm) for layer in chain.layers):
         return eqx.nn.make_with_state(lambda: chain)()
     return chain
@@ -121,6 +123,16 @@ def _flat(module: Any, name: str) -> list[tuple[str, Any]]:
     return [part for key, child in module.named_children() for part in _flat(child, f"{name}.{key}".lstrip("."))]
 
 
+def _layers(flat: list[tuple[str, Any]]) -> Iterator[Any]:
+    """Convert layers in order; what follows an LSTM is a part of it."""
+    rest = iter(flat)
+    for name, layer in rest:
+        if type(layer).__name__ == "LSTM":
+            yield convert_lstm(layer, next(rest, (None, None))[1], name or "itself", _array)
+        else:
+            yield _converted(layer, name)
+
+
 def _array(tensor: Any) -> Any:
     return None if tensor is None else jnp.asarray(np.array(tensor.detach().cpu().numpy()))
 
@@ -130,7 +142,7 @@ def _converted(layer: Any, name: str) -> Any:
     if kind in ACTIVATIONS:
         return Step(ACTIVATIONS[kind])
     if kind not in LAYERS:
-        known = ", ".join(sorted((*LAYERS, *ACTIVATIONS)))
+        known = ", ".join(sorted((*LAYERS, *ACTIVATIONS, "LSTM")))
         raise CoterieError(
             f"from_torch: layer {name or 'itself'} is a {kind}, which is not converted; write it with Equinox, or use "
             f"a Sequential of {known}"

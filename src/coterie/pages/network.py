@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["section"]
 
 LISTED = 200  # members that are listed
+NAMED = 10  # members that a sentence names
 
 
 def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
@@ -46,22 +47,36 @@ def _injected(result: Result) -> list[Html]:
     words = []
     if faults:
         words.append("Faults were injected: " + "; ".join(_rule(kind, rule) for kind, rule in faults.rules) + ".")
-    if robust is not None:
-        words.append(
-            "What others sent counted only as far as it was within twice the median distance (robust = clip): "
-            "whoever is clipped often sends what others do not."
-        )
+    words += _clipped(result) if robust is not None else []
+    names = result.ledger.names  # in a member's own run, what it counted of everybody
     away = _away(faults, result)
     counts = {what: result.ledger.went_wrong(what) for what in ("lost", "refused", "clipped")}
     shown = {what: values for what, values in counts.items() if what != "clipped" or robust is not None}
     heads = ["text:member", *(["text:away in rounds"] if any(away) else []), *shown]
     rows = []
-    for i in _listed(result.names, counts):
-        cells: list[Any] = [Cell(clip(result.names[i]), kind="name")]
+    for i in _listed(names, counts):
+        cells: list[Any] = [Cell(clip(names[i]), kind="name")]
         cells += [rounds_text(away[i])] if any(away) else []
         cells += [Cell(count_text(int(values[i])), int(values[i])) for values in shown.values()]
         rows.append(Row(cells))
-    return [h("p", " ".join(words)), table(heads, rows, "network-table", sortable=True), *_note(len(result.names))]
+    return [h("p", " ".join(words)), table(heads, rows, "network-table", sortable=True), *_note(len(names))]
+
+
+def _clipped(result: Result) -> list[str]:
+    """Say what robust sums do, and name the members that mostly sent what was too far away."""
+    names, clipped, sent = result.ledger.names, result.ledger.went_wrong("clipped"), result.ledger.to_others()
+    # Of how many, a hub's own ledger does not say: nobody is named there, and the table has the counts.
+    often = [i for i in np.argsort(-clipped, kind="stable").tolist() if 2 * clipped[i] >= sent[i] >= clipped[i] > 0]
+    named = [f"{clip(names[i])} ({count_text(int(clipped[i]))} of {count_text(int(sent[i]))})" for i in often]
+    rest = f" and {count_text(len(named) - NAMED)} more" if len(named) > NAMED else ""
+    words = "What others sent counted only as far as it was within twice the median distance (robust = clip)."
+    if not named:
+        return [words, "The table says whose messages were not, and how often." if clipped.any() else "All of it was."]
+    return [
+        words,
+        f"Clipped in half of their messages or more: {', '.join(named[:NAMED])}{rest}. They send what the others do "
+        "not: scaled or false values, or honest ones of a member that is unlike the others.",
+    ]
 
 
 def _rule(kind: str, rule: Any) -> str:
@@ -78,11 +93,12 @@ def _away(faults: Faults, result: Result) -> list[list[list[int]]]:
     """Return in which rounds each member was frozen."""
     from coterie.peers.injection import Injection
 
-    injection = Injection.of(faults, result.names)
+    names = result.ledger.names
+    injection = Injection.of(faults, names)
     if injection is None or not faults.of("freeze"):
-        return [[] for _ in result.names]
+        return [[] for _ in names]
     frozen = injection.tables(1, result.rows[-1]["round"]).frozen  # [R, K + 1]
-    return [spans((1 + np.flatnonzero(frozen[:, i])).tolist()) for i in range(len(result.names))]
+    return [spans((1 + np.flatnonzero(frozen[:, i])).tolist()) for i in range(len(names))]
 
 
 # -- a run on a network ---------------------------------------------------------------------------------------------
@@ -91,6 +107,8 @@ def _away(faults: Faults, result: Result) -> list[list[list[int]]]:
 def _gathered(result: Result, record: Mapping[str, Any]) -> list[Html]:
     """Return what the sites of a run recorded."""
     counts, sent = record["counts"], result.ledger.totals()["sent"]
+    robust = result.config["run"].get("robust") is not None
+    clipped = result.ledger.went_wrong("clipped")
     refused: dict[str, int] = {}
     for entry in () if counts is None else counts["refused"]:
         refused[entry["sender"]] = refused.get(entry["sender"], 0) + entry["messages"]
@@ -98,6 +116,7 @@ def _gathered(result: Result, record: Mapping[str, Any]) -> list[Html]:
     heads += [
         "refused",
         *(["late"] if counts else []),
+        *(["clipped"] if robust else []),
         "bytes sent (ledger)",
         *(["bytes sent (engine)"] if counts else []),
     ]
@@ -109,6 +128,7 @@ def _gathered(result: Result, record: Mapping[str, Any]) -> list[Html]:
         cells: list[Any] = [Cell(clip(name), kind="name"), rounds_text(record["there"].get(name, [])), again or "–"]
         numbers = [record["missing"].get(name, 0), refused.get(name, 0)]
         numbers += [counts["late"].get(name, 0)] if counts else []
+        numbers += [int(clipped[i])] if robust else []
         cells += [Cell(count_text(number), number) for number in numbers]
         cells.append(Cell(bytes_text(sent[i]), int(sent[i])))
         cells += [Cell(bytes_text(counts["bytes"].get(name, 0)), counts["bytes"].get(name, 0))] if counts else []
@@ -116,6 +136,7 @@ def _gathered(result: Result, record: Mapping[str, Any]) -> list[Html]:
     notes = [h("p", note, class_="note") for note in record["notes"]]
     return [
         h("p", f"A run of {count_text(record['rounds'])} rounds on a network, gathered from its sites."),
+        *([h("p", " ".join(_clipped(result)))] if robust else []),
         table(heads, rows, "network-table", sortable=True),
         *notes,
         *_reasons(counts),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from coterie.pages import forest, intake, network, opening, partners, path, repeat, sections, tables
+from coterie.pages import forest, intake, network, opening, partners, path, presence, repeat, sections, tables
 from coterie.pages.content import content, drawn
 from coterie.pages.html import asset, document
 
@@ -23,6 +23,7 @@ SECTIONS = (
     ("worst", "The worst served", sections.worst),
     ("path", "Clusters along the path", path.section),
     ("bytes", "What it costs", sections.cost),
+    ("presence", "Who took part", presence.section),
     ("network", "On the network", network.section),
     ("partition", "Who has which data", sections.partition),
     ("repeat", "Repeat it", repeat.repeat),

@@ -109,11 +109,14 @@ def cost(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
         f"The bytes a client has sent and received (mean over clients, logarithmic) and its {name} then; the large "
         "marker is the end of the run. Methods that send nothing are drawn as a line."
     )
+    note = "A round with the hub costs one model up and one down per participating client."
+    configs = [result.config["run"] for results in comparison.results.values() for result in results]
+    hub = any(config.get("hub") is None for config in configs)
     return join(
         h("p", words),
         key(data),
         figure("bytes-plot", f"{name} against bytes per client"),
-        h("p", "A round with the hub costs one model up and one down per participating client.", class_="note"),
+        h("p", note, class_="note") if hub else None,
     )
 
 

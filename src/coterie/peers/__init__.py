@@ -17,7 +17,7 @@ A carrier implements the exchanges, and a factory hands them to a run:
 
     here.py      what happens on this side: keys, sampling, loops, counters of messages and bytes
     messages.py  how a value becomes a message (with a codec, where there is one), and the exchanges as abstract methods
-    base.py      the verbs
+    base.py      the verbs; pushed.py the mean of many without a hub
     local.py     all clients live here: a simulation
     remote.py    clients live in several processes; exchange.py leaves the program, line.py numbers and checks frames,
                  mirrors.py knows who has which copy; pipe.py carries frames between two processes
@@ -29,3 +29,7 @@ A carrier implements the exchanges, and a factory hands them to a run:
     coding.py    a codec at work in one round
     records.py   tables, traffic, arrivals; tables.py makes the tables of a graph; ledger.py sums up the traffic
 """
+
+__all__ = ["ALL_TO_ALL"]
+
+ALL_TO_ALL = 32  # clients up to which, without a hub, everybody sends to everybody

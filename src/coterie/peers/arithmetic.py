@@ -10,7 +10,17 @@ from jax import lax
 from coterie.codecs.frame import frame_bytes
 from coterie.numerics.tree import column, divisor, times
 
-__all__ = ["LARGEST_NUMBER", "fold_clients", "fold_slots", "message_bytes", "share_bytes", "usable"]
+__all__ = [
+    "LARGEST_NUMBER",
+    "add_clients",
+    "divided",
+    "fold_clients",
+    "fold_slots",
+    "message_bytes",
+    "no_clients",
+    "share_bytes",
+    "usable",
+]
 
 Tree = Any
 # What is not finite does not arrive, and neither does a number larger than this, whose square is not finite any more
@@ -52,12 +62,28 @@ def fold_clients(
     x: Tree, weight: jax.Array, label: jax.Array, groups: int, seal: Callable[[Tree], Tree]
 ) -> tuple[Tree, jax.Array]:
     """Average `x [K, ...]` within each group, one client after another; returns `[G, ...]` and the weight `[G]`."""
-    total = jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x)
+    return divided(add_clients(no_clients(x, weight, groups), x, weight, label, seal))
+
+
+def no_clients(x: Tree, weight: jax.Array, groups: int) -> tuple[Tree, jax.Array]:
+    """Return the sums over no clients: `[G, ...]` and the weight `[G]`."""
+    return jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x), jnp.zeros(groups, weight.dtype)
+
+
+def add_clients(
+    sums: tuple[Tree, jax.Array], x: Tree, weight: jax.Array, label: jax.Array, seal: Callable[[Tree], Tree]
+) -> tuple[Tree, jax.Array]:
+    """Add `weight * x` of some clients to the sums of their groups, one client after another."""
 
     def add(k: Any, carry: tuple) -> tuple:
         total, mass = carry
         total = jax.tree.map(lambda t, a: t.at[label[k]].add(seal(weight[k].astype(a.dtype) * a[k])), total, x)
         return total, mass.at[label[k]].add(weight[k])
 
-    total, mass = lax.fori_loop(0, weight.shape[0], add, (total, jnp.zeros(groups, weight.dtype)))
+    return lax.fori_loop(0, weight.shape[0], add, sums)
+
+
+def divided(sums: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
+    """Return means and the weight behind them from sums."""
+    total, mass = sums
     return jax.tree.map(lambda t: t / column(divisor(mass).astype(t.dtype), t), total), mass

@@ -23,14 +23,15 @@ from coterie.numerics.tree import column, times
 from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
 from coterie.peers.here import Tree
-from coterie.peers.messages import AtHub, Messages, Received
+from coterie.peers.messages import AtHub, Received
+from coterie.peers.pushed import Pushed
 from coterie.peers.records import Arrivals, Centres, Tables, Traffic, on_host
 from coterie.peers.robust import bounded_at_hub, bounded_slots
 
 __all__ = ["Arrivals", "Centres", "Peers", "Tables", "Traffic", "Tree", "blend", "on_host"]
 
 
-class Peers(Messages):
+class Peers(Pushed):
     """The clients that live here, and the verbs that reach the others."""
 
     # -- between neighbours -----------------------------------------------------------------------------------
@@ -145,23 +146,26 @@ class Peers(Messages):
         codec then encodes the change since.
 
         Priced as with a hub: one message up and one down for each client that takes part (one that does not fetches
-        the mean when it next does); groups cost a label up from everyone. Where there is none, each client that takes
-        part sends its value to every other one, and all of them compute the mean. Returns the mean `[C, ...]` and
-        `arrived [C]`; where nothing arrived the client's own `x` comes back.
+        the mean when it next does); groups cost a label up from everyone. Where there is none, all send their values to
+        all, or where these are too many, sums to partners (`pushed.py`). Returns the mean `[C, ...]` and `arrived [C]`;
+        where nothing arrived the client's own `x` comes back.
         """
+        if self._pushes:
+            return self._mean_by_pushes(x, weight, groups)
         takes_part, since = weight > 0, since if groups is None else None
         message = self._encode(
             self._whole(x), "mirror" if since is None else "update", takes_part, (self.clients,), since
         )
         self._charge_hub("up", takes_part, message.size + message_bytes(weight) - HEADER)
         self._charge_hub("down", takes_part, message_bytes((x, weight)))
-        labels, count = jnp.zeros(self.clients, jnp.int32), 1
+        labels, count = None, 1
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
             self._charge_hub("up", jnp.ones_like(takes_part), message_bytes(label))
             size = message_bytes(label)
             labels = self._to_hub(label, jnp.ones_like(takes_part), True, size, for_average=True)[0]
         at_hub = self._gather(message, weight, takes_part, for_average=True)
+        labels = jnp.zeros(at_hub.arrived.shape, jnp.int32) if labels is None else labels
         # Whoever sends a weight that is not positive takes no part.
         at_hub = self._bounded_at_hub(at_hub, at_hub.beside > 0, labels, count)
         heard = at_hub.arrived
@@ -203,7 +207,7 @@ class Peers(Messages):
         for each, (label, count) in zip(weights, groups, strict=False):
             averages = self._averages(at_hub.values, jnp.where(heard, each, 0), label, count)
             rows.append(jax.tree.map(lambda t, label=label: t[label], averages))
-        everyone = jnp.arange(self.clients)
+        everyone = jnp.arange(heard.shape[0])
         means, arrived = self._from_hub(rows, everyone, heard, at_hub.exchange, copies=False, for_average=True)
         own = [jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), mean, x) for mean, _ in means]
         pairs = zip(own, [mass for _, mass in means], strict=True)
@@ -262,14 +266,14 @@ class Peers(Messages):
         """
         everyone = jnp.ones(self.ids.shape[0], bool)
         if (layout := buckets_of(x)) is not None:
-            return self._share_buckets(x, layout), everyone
+            return self._share_buckets(x, layout, everyone), everyone
         self._charge_hub("up", everyone, message_bytes(x))
         self._charge_hub("down", everyone, share_bytes(x, self.clients))
         sent = x if certain else self._sent(x)
         values, arrived, _, _ = self._to_hub(sent, everyone, certain, message_bytes(x))
         return self._from_hub_to_all((values, arrived))
 
-    def _share_buckets(self, x: Tree, layout: Buckets) -> Tree:
+    def _share_buckets(self, x: Tree, layout: Buckets, everyone: jax.Array) -> Tree:
         """Give everyone values whose sizes differ by bucket; only where all clients live here."""
         if self.apart:
             raise CoterieError(
@@ -277,7 +281,6 @@ class Peers(Messages):
             )
         parts = [bucket(x, layout, number) for number in range(len(layout.parts))]
         sizes = [jnp.full(len(where), message_bytes(part)) for part, where in zip(parts, layout.places, strict=True)]
-        everyone = jnp.ones(self.ids.shape[0], bool)
         self._charge_hub("up", everyone, put_together(layout, sizes))
         down = sum(share_bytes(part, len(where)) for part, where in zip(parts, layout.places, strict=True))
         self._charge_hub("down", everyone, down)
@@ -294,6 +297,5 @@ class Peers(Messages):
 def blend(peers: Peers, x: Tree, weights: jax.Array) -> Tree:
     """Mix with the neighbours and keep the rest of the client's own: sum_j w_ij x_j + (1 - sum_j w_ij) x_i."""
     mixed, _ = peers.mix(x, weights)
-    kept = 1 - peers.sum_slots(weights)
-    own = peers.seal(jax.tree.map(lambda a: column(kept, a) * a, x))
+    own = peers.seal(times(1 - peers.sum_slots(weights), x))
     return jax.tree.map(jnp.add, own, mixed)

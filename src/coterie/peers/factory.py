@@ -25,6 +25,9 @@ class PeersFactory(abc.ABC):
     rounds_per_call: ClassVar[int] = 0
 
     robust: float | None = None  # how far received values may be away (`robust.py`); None: as far as they are
+    most_present: int | None = (
+        None  # clients that take part in a round at most, where the run draws them; None: it does not
+    )
 
     @property
     def programs(self) -> Hashable:

@@ -13,11 +13,12 @@ from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column, seal
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.injection import FaultTables
 from coterie.peers.records import Tables, Traffic, nothing_sent
 
-__all__ = ["Here", "Tree"]
+__all__ = ["Here", "Tree", "only_where"]
 
 Tree = Any
 
@@ -43,6 +44,7 @@ class Here(abc.ABC):
         hub: bool = True,
         faults: FaultTables | None = None,
         robust: float | None = None,
+        all_to_all: int = ALL_TO_ALL,
     ):
         self.ids, self.neighbours, self.present = tables.ids, tables.neighbours, tables.present
         self.weights = tables.weights
@@ -54,7 +56,9 @@ class Here(abc.ABC):
         self._traffic = nothing_sent(tables, self._watched)
         self.talked = False  # whether any verb was traced that sends something
         self._coder, self._faults, self._robust = coder, faults, robust
-        self._has_hub = hub
+        self._has_hub, self._all_to_all = hub, all_to_all
+        self._pushes = not hub and clients > all_to_all  # whether a mean goes from partner to partner
+        self.most_present = clients  # clients that take part in a round at most
 
     def keys(self, key: jax.Array) -> jax.Array:
         """Return a key for each client living here: it depends on the client's id, not on where it lives."""
@@ -67,6 +71,12 @@ class Here(abc.ABC):
         draw = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i)))(jnp.arange(self.clients))
         rank = jnp.argsort(jnp.argsort(draw, stable=True), stable=True)
         return rank[self.ids] < count
+
+    @property
+    def taking_part(self) -> jax.Array | None:
+        """Who takes part in this round by the settings of the run, `[K]` by id; None: the run does not say."""
+        world = () if self._faults is None else self._faults.world
+        return ~world.out[: self.clients] if world else None
 
     def links(self, key: jax.Array, step: Any = 0) -> jax.Array:
         """Draw whom each client reaches in a step: `[C, L]`, for `push`. Certain links are always there.
@@ -95,13 +105,7 @@ class Here(abc.ABC):
         """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
 
         def some(active: jax.Array, otherwise: Tree, *stacked: Tree) -> Tree:
-            here = active.shape[0]
-            if at_most >= here:
-                done = self._each(fn, *stacked)
-                return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), done, otherwise)
-            chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
-            done = self._each(fn, *jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
-            return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)
+            return only_where(active, at_most, lambda *rows: self._each(fn, *rows), otherwise, *stacked)
 
         return bucket_by_bucket(some, active, otherwise, *stacked)
 
@@ -191,8 +195,18 @@ class Here(abc.ABC):
     def _watch(self, **counts: jax.Array) -> None:
         """Add to the counters of what goes wrong, by name: see `Traffic`."""
         if self._watched:
-            now = {name: getattr(self._traffic, name) + count.astype(jnp.uint32) for name, count in counts.items()}
+            sent = {name: self._between_those_present(count, name.startswith("hub")) for name, count in counts.items()}
+            now = {name: getattr(self._traffic, name) + count for name, count in sent.items()}
             self._traffic = self._traffic._replace(**now)
+
+    def _between_those_present(self, messages: jax.Array, by_id: bool = False) -> jax.Array:
+        """Return messages per slot `[C, D]`, per client here `[C]` or `by_id [K]` without those that nobody sends:
+        of a client that takes no part, and to it."""
+        sent, present = messages.astype(jnp.uint32), self.taking_part
+        if present is None:
+            return sent
+        here = present if by_id else present[self.ids]
+        return sent * (here if sent.ndim == 1 else here[:, None] & present[self.neighbours])
 
     def _charge(self, link: str, messages: jax.Array, size: Any, together: Any = None) -> None:
         """Add `messages` of `size` bytes (one number, or one each) on a link: heard, told, up or down.
@@ -200,9 +214,19 @@ class Here(abc.ABC):
         Of messages of different sizes, `together` says how many bytes all of them have.
         """
         self.talked = True
-        sent = messages.astype(jnp.uint32)
+        sent = self._between_those_present(messages)
         count, words = getattr(self._traffic, f"{link}_messages"), getattr(self._traffic, f"{link}_bytes")
         low = words[..., 0] + (sent * jnp.asarray(size, jnp.uint32) if together is None else together)
         high = words[..., 1] + (low < words[..., 0])  # a sum that is smaller than one of its terms has overflowed
         new = {f"{link}_messages": count + sent, f"{link}_bytes": jnp.stack([low, high], -1)}
         self._traffic = self._traffic._replace(**new)
+
+
+def only_where(active: jax.Array, at_most: int, run: Callable[..., Tree], otherwise: Tree, *stacked: Tree) -> Tree:
+    """Return `run(*stacked)` where `active [C]`, of which there are at most `at_most`, and `otherwise` elsewhere."""
+    here = active.shape[0]
+    if at_most >= here:
+        return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), run(*stacked), otherwise)
+    chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
+    done = run(*jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
+    return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)

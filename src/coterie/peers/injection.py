@@ -17,6 +17,7 @@ from coterie.numerics.tree import column
 from coterie.peers.draws import ALWAYS, draw, threshold
 from coterie.peers.faults import Faults, Freeze
 from coterie.peers.records import Arrivals
+from coterie.peers.world import Schedule, World
 from coterie.spec import nearest
 
 __all__ = ["CODES", "NUMBERS", "FaultTables", "Injection", "injected", "one_round", "poisoned", "spoiled", "unusable"]
@@ -40,6 +41,7 @@ class FaultTables(NamedTuple):
     frozen: Any  # [R, K + 1]
     poison: Any  # [R, K + 1] numbers of `POISONS`
     factor: Any  # [R, K + 1]
+    world: Any = ()  # `WorldTables`; nothing where everybody always takes part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +50,17 @@ class Injection:
 
     faults: Faults
     names: tuple[str, ...]
+    schedule: Schedule | None = None  # who takes part in which round; None: everybody in every one
 
     @classmethod
-    def of(cls, faults: Faults, names: Sequence[str], codec: bool = False) -> "Injection | None":
+    def of(
+        cls,
+        faults: Faults,
+        names: Sequence[str],
+        codec: bool = False,
+        world: World | None = None,
+        seed: int = 0,
+    ) -> "Injection | None":
         """Return the faults for members of these names, None if there are none.
 
         Args:
@@ -58,6 +68,8 @@ class Injection:
             names: everybody's.
             codec: whether messages are encoded. Sender and receiver then remember what was sent, so that only faults
                 which touch no such message can be injected.
+            world: who takes part in a simulation; None: everybody.
+            seed: of the run, from which that is drawn.
         """
         known = [*names, HUB_NAME]
         for kind, rule in faults.rules:
@@ -68,7 +80,13 @@ class Injection:
                 raise CoterieError("faults: poison cannot name the hub: it is about what members send")
             if codec and kind in ("partition", "freeze", "poison"):
                 raise CoterieError(f"faults: {kind} needs codec none, since a codec's messages must all arrive")
-        return cls(faults, tuple(names)) if faults else None
+        schedule = Schedule(world, seed, len(names)) if world else None
+        return cls(faults, tuple(names), schedule) if faults or schedule else None
+
+    @property
+    def most_present(self) -> int | None:
+        """How many clients take part in a round at most; None: nobody draws them."""
+        return None if self.schedule is None else self.schedule.world.most(len(self.names))
 
     def tables(self, first: int, rounds: int = 1) -> FaultTables:
         """Return the faults of rounds `first`, ..., `first + rounds - 1`."""
@@ -82,6 +100,7 @@ class Injection:
             frozen=self._frozen(numbers),
             poison=poison,
             factor=factor,
+            world=() if self.schedule is None else self.schedule.tables(first, rounds),
         )
 
     def befalls(self, kind: str, number: int, exchange: int, sender: int, receiver: int) -> bool:
@@ -163,6 +182,10 @@ def unusable(tables: FaultTables, exchange: Any, sender: Any, receiver: Any) -> 
     for kind, chance in zip(CHANCES, tables.chance, strict=True):
         words = (CODES[kind], sender, receiver, tables.round, exchange)
         lost = lost | (draw(tables.seed, *words) < chance[i])
+    if tables.world:
+        out, busy, mute = tables.world
+        # The hub keeps what it has for those that take no part, until they fetch it: for the busy, that is later.
+        lost = lost | out[i] | mute[i] | busy[j] | (out[j] & (i != hub))
     return lost
 
 

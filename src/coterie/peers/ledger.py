@@ -80,14 +80,27 @@ class Ledger:
 
         Only a run with faults or with robust sums counts them. A message that the hub sent counts for its receiver.
         """
+        return self._by_sender(what, f"hub_{what}")
+
+    def to_others(self) -> np.ndarray:
+        """Return how many messages of each client others took into their sums: to listeners and to the hub, `[K]`.
+
+        Of those to the hub, a ledger of some clients only has these clients' own.
+        """
+        return self._by_sender("heard_messages", "up_messages")
+
+    def _by_sender(self, by_slot: str, by_client: str) -> np.ndarray:
+        """Sum counts that receivers have by slot, and those that are there for each sender."""
         senders = np.zeros(len(self.names), np.int64)
         for block in self.blocks:
-            if what in block:
-                edges = block[what].astype(np.int64).sum(0)
+            if by_slot in block:
+                edges = block[by_slot].astype(np.int64).sum(0)
                 neighbours = block.get("neighbours", self.neighbours)
                 senders += np.bincount(neighbours.ravel(), edges.ravel(), len(self.names)).astype(np.int64)
-            if f"hub_{what}" in block:
-                senders += block[f"hub_{what}"].astype(np.int64).sum(0)
+            if by_client in block:
+                of_each = block[by_client].astype(np.int64).sum(0)
+                rows = slice(None) if self.ids is None or len(of_each) == len(senders) else self.ids
+                senders[rows] += of_each
         return senders
 
     def bytes_per_client(self) -> float:

@@ -71,6 +71,7 @@ class Delivery(NamedTuple):
     edges: np.ndarray | None = None  # [C, D] by slot
     up: np.ndarray | None = None  # [K], known at the hub
     down: np.ndarray | None = None  # [C]
+    pushed: np.ndarray | None = None  # [C] from one's partner
 
 
 class Line:

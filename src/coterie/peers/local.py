@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.arithmetic import usable
 from coterie.peers.base import Arrivals, Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -22,6 +23,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import NUMBERS, FaultTables, injected, poisoned, spoiled, unusable
 from coterie.peers.line import HUB
 from coterie.peers.messages import Received
+from coterie.peers.pushed import Step
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
 
@@ -29,11 +31,15 @@ DENSE_LIMIT = 4096  # clients up to which a K x K matrix product beats a fold ov
 
 
 class Plan(NamedTuple):
-    """How `each` runs: the mode, how many clients at a time (0: all), and the devices that share the work."""
+    """How `each` runs: the mode, how many clients at a time (0: all), and the devices that share the work.
+
+    With `spread` they share the models, too: no device ever has all of them (`mesh.py`).
+    """
 
     mode: Literal["exact", "fast"] = "fast"
     chunk: int = 0
     mesh: Mesh | None = None
+    spread: bool = False
 
 
 class LocalPeers(Peers):
@@ -46,6 +52,8 @@ class LocalPeers(Peers):
         coder: the codec at work; None sends everything as it is.
         hub: whether there is one. The numbers are the same without, the price is not.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
+        most: clients that take part in a round at most, where faults have a world; None: all.
     """
 
     apart = False
@@ -58,8 +66,12 @@ class LocalPeers(Peers):
         coder: Coder | None = None,
         hub: bool = True,
         robust: float | None = None,
+        all_to_all: int = ALL_TO_ALL,
+        most: int | None = None,
     ):
-        super().__init__(tables, tables.ids.shape[0], coder, hub, injected(arrivals), robust)
+        clients = tables.order.shape[0]
+        super().__init__(tables, clients, coder, hub, injected(arrivals), robust, all_to_all)
+        self.most_present = clients if most is None else most
         self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
         self._exact = plan.mode == "exact"
         self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
@@ -67,26 +79,30 @@ class LocalPeers(Peers):
         self._hearers = tables.order[tables.listeners]  # [C, L] rows of the listeners
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """See `Here._each`: one after another, or batched in chunks; shared out over the devices."""
+        """See `Here._each`: shared out over the devices."""
+        return self._on_each_device(lambda *part: self._batched(fn, *part), *stacked)
 
-        def here(*part: Tree) -> Tree:
-            size = jax.tree.leaves(part)[0].shape[0]
-            if self._exact:
-                return lax.map(lambda each: fn(*each), part)
-            if self._plan.chunk and self._plan.chunk < size:
-                return lax.map(lambda each: fn(*each), part, batch_size=self._plan.chunk)
-            return jax.vmap(fn)(*part)
+    def _batched(self, fn: Callable, *part: Tree) -> Tree:
+        """Run `fn` for each client of one device: one after another, or batched in chunks."""
+        size = jax.tree.leaves(part)[0].shape[0]
+        if self._exact:
+            return lax.map(lambda each: fn(*each), part)
+        if self._plan.chunk and self._plan.chunk < size:
+            return lax.map(lambda each: fn(*each), part, batch_size=self._plan.chunk)
+        return jax.vmap(fn)(*part)
 
+    def _on_each_device(self, run: Callable[..., Tree], *stacked: Tree) -> Tree:
+        """Run a function of stacked clients on every device with its share of them."""
         mesh = self._plan.mesh
         if mesh is None:
-            return here(*stacked)
+            return run(*stacked)
         count = jax.tree.leaves(stacked)[0].shape[0]
         missing = -count % mesh.size
         if missing:  # the last client is repeated so that every device has equally many
             # Whole, because it takes a dozen kernels to share out a concatenation, for each array.
             stacked = self._whole(jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked))
         split = PartitionSpec("clients")
-        done = jax.shard_map(here, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
+        done = jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
         return jax.tree.map(lambda a: a[:count], done) if missing else done
 
     def seal(self, x: Tree) -> Tree:
@@ -103,9 +119,13 @@ class LocalPeers(Peers):
             return x
         return lax.with_sharding_constraint(x, NamedSharding(self._plan.mesh, PartitionSpec()))
 
+    def _rows(self, x: Tree, which: jax.Array, second: jax.Array | None = None) -> Tree:
+        """Return `x[which]`, or `x[which, second]`: rows of other clients."""
+        return jax.tree.map(lambda a: a[which] if second is None else a[which, second], x)
+
     def _finite(self, x: Tree) -> jax.Array:
         """Say for each client whether all its numbers are finite."""
-        return _finite(x, (self.clients,))
+        return _finite(x, self.ids.shape)
 
     def _delivered(self, essential: bool = False) -> jax.Array:
         """Say what comes through the slots in the next exchange, if it was sent."""
@@ -149,7 +169,7 @@ class LocalPeers(Peers):
         arrived = came & finite[self._where]
         size = message.size if isinstance(message.size, int) else message.size[self._where]
         return Received(
-            lambda k: jax.tree.map(lambda a: a[self._where[:, k]], rows),
+            lambda k: self._rows(rows, self._where[:, k]),
             arrived,
             sent,
             size,
@@ -165,7 +185,7 @@ class LocalPeers(Peers):
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
-        values = jax.tree.map(lambda a: a[self._where, self.tables.twin], self._whole(x))
+        values = self._rows(self._whole(x), self._where, self.tables.twin)
         arrived = self._delivered() & mutual
         if self._careful:  # what is not finite does not arrive, as on a network
             arrived = arrived & _finite(values, arrived.shape)
@@ -199,7 +219,7 @@ class LocalPeers(Peers):
     def _answers(self, fn: Callable, x: Tree, own: Tree, like: Tree) -> Callable[[Any], Tree]:
         """Return a function of the slot: what that neighbour of each client answers."""
         if buckets_of(own) is None:
-            return lambda k: self.each(fn, x, jax.tree.map(lambda a: a[self._where[:, k]], own))
+            return lambda k: self.each(fn, x, self._rows(own, self._where[:, k]))
         places = self._hearers.shape[1]
         if not places:
             return lambda k: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
@@ -234,18 +254,23 @@ class LocalPeers(Peers):
             came = came & self._hub_usable(frames, up=True)
         if self._direct(for_average):
             return x, came, exchange, whole
-        arrived = came & self._finite(x)
-        x, arrived, came, active = jax.tree.map(lambda a: a[self.tables.order], (x, arrived, came, active))
-        self._watch(hub_lost=active & ~came, hub_refused=came & ~arrived)
+        arrived, order = came & self._finite(x), self.tables.order
+        self._watch(hub_lost=(active & ~came)[order], hub_refused=(came & ~arrived)[order])
+        if not self._stays(for_average):
+            x, arrived = jax.tree.map(lambda a: a[order], (x, arrived))
         return _masked(arrived, x), arrived, exchange, whole
 
     def _direct(self, for_average: bool) -> bool:
         """Whether there is no copy of all models for an average: they are neither put in order nor masked."""
         return for_average and not self._careful
 
+    def _stays(self, for_average: bool) -> bool:
+        """Whether the hub has values in the order of the rows, not of the ids."""
+        return self._direct(for_average)
+
     def _by_id(self, values: jax.Array) -> jax.Array:
         """See `Messages._by_id`."""
-        return values if self._careful else values[self.tables.order]
+        return values[self.tables.order] if self._stays(for_average=True) else values
 
     def _from_hub(
         self,
@@ -258,9 +283,9 @@ class LocalPeers(Peers):
     ) -> tuple[Tree, jax.Array]:
         """See `Messages._from_hub`."""
         frames = self._next_frames()
-        if not self._direct(for_average):
+        if not self._stays(for_average):
             which, took_part = which[self.ids], took_part[self.ids]
-        arrived = jnp.ones(self.clients, bool) if copies else took_part
+        arrived = jnp.ones(self.ids.shape, bool) if copies else took_part
         if exchange is not None and self._arrivals is not None:
             arrived = arrived & self._arrivals.down[exchange]
         elif exchange is not None and self._faults is not None:
@@ -272,6 +297,19 @@ class LocalPeers(Peers):
         """See `Messages._from_hub_to_all`."""
         self._next_frames()
         return x
+
+    def _pass_on(self, x: Tree, step: Step) -> tuple[Tree, jax.Array, jax.Array]:
+        """See `Messages._pass_on`."""
+        exchange, frames = self._next_exchange(), self._next_frames()
+        hears = jnp.asarray(step.hears)[self.ids]
+        came = hears >= 0
+        if self._arrivals is not None:
+            came = came & self._arrivals.pushed[exchange]
+        elif self._faults is not None:
+            came = came & ~unusable(self._faults, frames, hears, self.ids)
+        values = self._rows(self._whole(x), self.tables.order[hears])
+        arrived = came & _finite(values, came.shape) if self._careful else came
+        return _masked(arrived, values), came, arrived
 
     # -- batched arithmetic -----------------------------------------------------------------------------------
 
@@ -307,19 +345,24 @@ class Simulation(PeersFactory):
     Args:
         plan: how to run.
         hub: whether the run that is simulated has a hub; it is priced accordingly.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
     """
 
-    def __init__(self, plan: Plan, hub: bool = True):
-        self._plan, self._hub = plan, hub
+    def __init__(self, plan: Plan, hub: bool = True, all_to_all: int = ALL_TO_ALL):
+        self._plan, self._hub, self._all_to_all = plan, hub, all_to_all
 
     @property
     def programs(self) -> Hashable:
         """A program counts what it sends."""
-        return Simulation, self._hub, self.robust
+        return Simulation, self._hub, self.robust, self._all_to_all, self.most_present
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
-        return LocalPeers(tables, self._plan, arrivals, coder, self._hub, self.robust)
+        return LocalPeers(tables, self._plan, arrivals, coder, *self._settings())
+
+    def _settings(self) -> tuple[Any, ...]:
+        """What the verbs need to know besides, in the order in which they take it."""
+        return self._hub, self.robust, self._all_to_all, self.most_present
 
 
 def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:

@@ -18,9 +18,7 @@ from coterie.peers.coding import Mode, Outgoing, unpacked
 from coterie.peers.here import Here, Tree
 from coterie.peers.injection import spoiled
 
-__all__ = ["ALL_TO_ALL", "AtHub", "Messages", "Received"]
-
-ALL_TO_ALL = 32  # clients up to which everybody may send to everybody
+__all__ = ["AtHub", "Messages", "Received"]
 
 
 class Received(NamedTuple):
@@ -108,6 +106,13 @@ class Messages(Here):
     @abc.abstractmethod
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """Give the hub's `x`, which has no client axis, to every process. Never lost."""
+
+    @abc.abstractmethod
+    def _pass_on(self, x: Tree, step: Any) -> tuple[Tree, jax.Array, jax.Array]:
+        """Send `x [C, ...]` to the partners of a step (`pushed.py`).
+
+        Returns what they sent, whether something came, `[C]`, and whether it is a message, `[C]`.
+        """
 
     def _by_id(self, values: jax.Array) -> jax.Array:
         """Put values `[K]`, in the order in which the hub has what is for an average, in the order of ids."""
@@ -200,11 +205,15 @@ class Messages(Here):
     def _charge_everyone(self, active: jax.Array, size: Any, heard: jax.Array, heard_bytes: jax.Array) -> None:
         """Count what goes to every other client, and what comes from them: messages and bytes, `[C]` each."""
         if self._faults is not None:  # each process would lose other messages, and compute another mean
-            raise CoterieError("faults: what this method sends to a hub cannot get lost without one; name a hub")
-        if self.clients > ALL_TO_ALL:
             raise CoterieError(
-                f"without a hub every client sends to every other one, which is for at most {ALL_TO_ALL} clients, not "
-                f"{self.clients}: name a member as the hub, or choose a method that talks to neighbours only"
+                "faults: what this method sends to a hub cannot get lost without one: name a hub, or for a method that "
+                "only averages set run.all_to_all = 1"
+            )
+        if self._pushes:
+            raise CoterieError(
+                f"without a hub this method sends from every client to every other one, which is for at most "
+                f"{self._all_to_all} clients (run.all_to_all), not {self.clients}: name a member as the hub, or choose "
+                "a method that only averages or talks to neighbours"
             )
         self._charge("up", active.astype(jnp.uint32) * (self.clients - 1), size)
         self._charge("down", heard, 0, heard_bytes)

@@ -73,6 +73,7 @@ class Arrivals(NamedTuple):
     edges: jax.Array  # [T, C, D]
     up: jax.Array  # [T, C]
     down: jax.Array  # [T, C]
+    pushed: Any = ()  # [T, C] from each client's partner
     faults: Any = ()  # what was sent in place of messages, and who did nothing: `injection.FaultTables`
 
 

@@ -16,6 +16,7 @@ from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.arithmetic import message_bytes
 from coterie.peers.base import Peers, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -24,6 +25,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, injected
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Line
 from coterie.peers.messages import Received
+from coterie.peers.pushed import Step
 
 __all__ = ["Remote", "RemotePeers"]
 
@@ -36,9 +38,10 @@ class RemotePeers(Peers):
             compiler, which rounds otherwise than the program does).
         line: this process's end of the network.
         coder: the codec at work; None sends everything as it is.
-        hub: whether there is one; if not, every process gets everybody's messages and computes what a hub computes.
+        hub: whether there is one; if not, every process computes what a hub would.
         faults: of this round, for what the clients here send; what gets lost, the carrier decides.
         robust: how far received values may be away (`robust.py`); None: as far as they are.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
     """
 
     apart = True
@@ -51,8 +54,9 @@ class RemotePeers(Peers):
         hub: bool = True,
         faults: FaultTables | None = None,
         robust: float | None = None,
+        all_to_all: int = ALL_TO_ALL,
     ):
-        super().__init__(tables, tables.order.shape[0], coder, hub, faults, robust)
+        super().__init__(tables, tables.order.shape[0], coder, hub, faults, robust, all_to_all)
         self._line = line
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
@@ -139,8 +143,8 @@ class RemotePeers(Peers):
         def ways() -> Ways:
             ids = self._line.tables.ids.tolist()
             here = ids if not self._has_hub else [HUB] if self._line.carrier.hub else []
-            everyone = range(self.clients)
-            return Ways([(i, j) for i in ids for j in receivers()], [((i,), (i, j)) for i in everyone for j in here])
+            pairs = [(i, j) for i in ids for j in receivers()]
+            return Ways(pairs, [((i,), (i, j)) for i in range(self.clients) for j in here])
 
         note = None if certain else "up"
         vectors = None if whole is None else self._vectors(whole, site)
@@ -191,8 +195,7 @@ class RemotePeers(Peers):
             )
 
         note = None if exchange is None else "down"
-        values, arrived = exchange_values(self._line, rows, took_part, send, ways, self.ids.shape, note)
-        return values, arrived
+        return exchange_values(self._line, rows, took_part, send, ways, self.ids.shape, note)[:2]
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """See `Messages._from_hub_to_all`."""
@@ -201,6 +204,25 @@ class RemotePeers(Peers):
         everyone = jnp.ones(self.clients, bool)
         rows, _ = self._from_hub(jax.tree.map(lambda a: a[None], x), jnp.zeros_like(everyone, int), everyone, None)
         return jax.tree.map(lambda a: a[0], rows)
+
+    def _pass_on(self, x: Tree, step: Step) -> tuple[Tree, jax.Array, jax.Array]:
+        """See `Messages._pass_on`."""
+
+        def send(active: np.ndarray) -> Iterable[Address]:
+            for c, i in enumerate(self._line.tables.ids.tolist()):
+                if active[c]:
+                    yield ORDINARY, (i, int(step.sends[i])), (c,)
+
+        def ways() -> Ways:
+            ids = self._line.tables.ids.tolist()
+            return Ways(
+                [(i, int(step.sends[i])) for i in ids if step.sends[i] >= 0],
+                [((c,), (int(step.hears[i]), i)) for c, i in enumerate(ids) if step.hears[i] >= 0],
+            )
+
+        active = jnp.asarray(step.sends >= 0)[self.ids]
+        values, arrived = exchange_values(self._line, x, active, send, ways, self.ids.shape, "pushed")
+        return values, arrived, arrived
 
     def _slots(
         self,
@@ -248,21 +270,22 @@ class Remote(PeersFactory):
     Args:
         line: this process's end of the network.
         hub: whether one member is the hub; if not, every process computes what a hub would.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
     """
 
     rounds_per_call = 1
 
-    def __init__(self, line: Line, hub: bool = True):
-        self.line, self._hub = line, hub
+    def __init__(self, line: Line, hub: bool = True, all_to_all: int = ALL_TO_ALL):
+        self.line, self._hub, self._all_to_all = line, hub, all_to_all
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> RemotePeers:
         """See `PeersFactory.make`; what is lost, the network decides."""
-        return RemotePeers(tables, self.line, coder, self._hub, injected(arrivals), self.robust)
+        return RemotePeers(tables, self.line, coder, self._hub, injected(arrivals), self.robust, self._all_to_all)
 
     @property
     def programs(self) -> Hashable:
         """Callbacks leave a program for this line."""
-        return Remote, id(self.line), self._hub, self.robust
+        return Remote, id(self.line), self._hub, self.robust, self._all_to_all
 
     def use_tables(self, tables: Tables) -> None:
         """Address the clients of these tables from now on."""

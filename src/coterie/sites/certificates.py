@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coterie.errors import CoterieError, shown
 from coterie.sites.members import wrong_name
 from coterie.sites.pem import TlsFiles, crypto, read_certificates, read_key
+from coterie.storage.commands import command
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -65,6 +67,8 @@ def wrong_certificate(
         host: where the others reach it; None: they do not.
         now: when; default: now.
     """
+    if missing := _missing(files, name, host):
+        return missing
     said: list[str] = []
     key, chain, trusted = (
         _read(reader, Path(path), said)
@@ -85,6 +89,20 @@ def wrong_certificate(
         said.append(f"{file} is not for {host}, where {name} listens ({_hosts(own) or 'it names no host'}); issue one")
     if trusted is not None:
         said += _wrong_chain(file, chain, files.ca, trusted, now or datetime.datetime.now(datetime.UTC))
+    return said
+
+
+def _missing(files: TlsFiles, name: str, host: str | None) -> list[str]:
+    """Say which files are not there, and which command makes them."""
+    said = []
+    own = [file for file in (files.key, files.certificate) if not os.path.lexists(file)]
+    if own:
+        issue = f"`{command('keys', 'issue', name, *(() if host is None else ('--host', host)))}`"
+        verb = "does" if len(own) == 1 else "do"
+        said.append(f"{' and '.join(own)} {verb} not exist; whoever has the authority's key runs {issue}")
+    if not os.path.lexists(files.ca):
+        init = f"`{command('keys', 'init')}`"
+        said.append(f"{files.ca} does not exist: it is the ca.crt that {init} writes once and every member gets")
     return said
 
 

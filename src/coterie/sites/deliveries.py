@@ -24,7 +24,7 @@ from coterie.storage.owned import holds, inside, memory_limit, never_waiting, re
 __all__ = ["FILE", "DeliveryLog", "Restored", "Round", "arrivals_in_round", "read_log", "write_log"]
 
 FILE = "deliveries.blocks"
-LINKS = ("edges", "up", "down")  # an exchange between neighbours, to the hub, from the hub
+LINKS = ("edges", "up", "down", "pushed")  # an exchange between neighbours, to the hub, from the hub, with a partner
 RESTORED = "restored"
 ROUND = {
     "round": Array("iu", (), least=0),
@@ -34,6 +34,7 @@ ROUND = {
     "edges": Array("b", ("between neighbours", "here", "slots")),
     "up": Array("b", ("to the hub", "clients")),  # only where the hub lives
     "down": Array("b", ("from the hub", "here")),
+    "pushed": Array("b", ("from partners", "here")),  # only where a mean goes from partner to partner
 }
 REQUIRED = ("round", "links", "edges", "down")
 
@@ -116,7 +117,8 @@ def _packed(number: int, ids: np.ndarray, exchanges: list[Delivery], hub: bool) 
         **{link: np.stack(by_link[link]) if by_link[link] else np.zeros((0, *shape), bool)
            for link, shape in empty.items()},
     }  # fmt: skip
-    return arrays | ({"up": np.stack(by_link["up"])} if hub and by_link["up"] else {})
+    beside = [link for link in ("up", "pushed") if by_link[link] and (hub or link != "up")]
+    return arrays | {link: np.stack(by_link[link]) for link in beside}
 
 
 def read_log(folder: str | Path, clients: int) -> list[Round | Restored]:
@@ -162,7 +164,7 @@ def arrivals_in_round(parts: Sequence[Round], clients: int) -> Arrivals:
     longest = max(parts, key=lambda part: len(part.exchanges), default=Round(0, np.zeros(0, int), []))
     links = [_link(one) for one in longest.exchanges]
     slots = max((one.edges.shape[1] for part in parts for one in part.exchanges if one.edges is not None), default=0)
-    shapes = {"edges": (clients, slots), "up": (clients,), "down": (clients,)}
+    shapes = {"edges": (clients, slots), "up": (clients,), "down": (clients,), "pushed": (clients,)}
     exchanges: list[dict[str, np.ndarray]] = []
     for t, link in enumerate(links):
         arrived = np.zeros(shapes[link], bool)
@@ -190,7 +192,7 @@ def _put(arrived: np.ndarray, link: str, part: Round, delivery: Delivery) -> Non
     if link == "up":
         if value is not None:
             arrived |= value  # all False where the hub does not live
-    elif link == "down":
+    elif link in ("down", "pushed"):
         arrived[part.ids] = value
     else:
         arrived[part.ids, : value.shape[1]] = value

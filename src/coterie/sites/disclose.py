@@ -128,7 +128,10 @@ def _sending(outline: Outline, sent: Sent) -> Sending:
 def _what(outline: Outline, sent: Sent) -> str:
     if sent.way == "everyone":
         return FROM_HUB[sent.verb]
-    return _sending(outline, sent).what
+    what = _sending(outline, sent).what
+    if sent.way == "partner":
+        return f"{what}: times its weight, and added to what came in the steps before (step {sent.step + 1} of the sum)"
+    return what
 
 
 def _receivers(outline: Outline, sent: Sent) -> str:
@@ -137,6 +140,8 @@ def _receivers(outline: Outline, sent: Sent) -> str:
         return "every other member" if hub is None else f"{hub}, the hub"
     if sent.way == "everyone":
         return "nobody: every member computes it itself" if hub is None else f"from {hub} to every other member"
+    if sent.way == "partner":
+        return "one member, another one in each step"
     return {"listeners": "members that hear it", "neighbours": "members that it hears"}[sent.way]
 
 

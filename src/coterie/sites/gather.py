@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from coterie.errors import CoterieError
 from coterie.experiment.figures import role_of
 from coterie.experiment.folder import REMEDY, RunFolder, model_file
+from coterie.experiment.members import FILE as MEMBERS
 from coterie.experiment.members import Members
 from coterie.experiment.result import Result
 from coterie.sites.counting import read_counts
@@ -21,10 +22,10 @@ from coterie.sites.deliveries import read_log, write_log
 from coterie.sites.joined import join_clients, join_graphs, join_ledgers, join_rows, join_scores
 from coterie.sites.network import FILE as NETWORK
 from coterie.sites.network import about_network, rounds_text, spans
-from coterie.storage.owned import inside, read_file
+from coterie.storage.owned import holds, inside, read_file
 from coterie.storage.toml import difference
 
-__all__ = ["Member", "gather", "read_members"]
+__all__ = ["Member", "gather", "read_members", "site_folders"]
 
 
 class Member(NamedTuple):
@@ -40,10 +41,19 @@ class Member(NamedTuple):
         return self.folder.path
 
 
+def site_folders(paths: Sequence[str | Path]) -> list[Path]:
+    """Return folders of runs; in the place of one that holds folders of sites (`coterie peers --local`), these."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inner = [] if holds(path, "config.toml") or not path.is_dir() else sorted(path.iterdir())
+        found += [folder for folder in inner if holds(folder, MEMBERS)] or [path]
+    return found
+
+
 def read_members(paths: Sequence[str | Path]) -> list[Member]:
     """Open the folders of all sites of one run, in the order of their clients' numbers; refuse any others."""
     sites: list[Member] = []
-    for path in paths:
+    for path in site_folders(paths):
         folder = RunFolder(path)
         config, members = folder.config(), folder.members()
         if members is None:
@@ -76,7 +86,7 @@ def gather(paths: Sequence[str | Path], out: str | Path, with_models: bool = Fal
     """Join the folders of all sites of a run.
 
     Args:
-        paths: the folders.
+        paths: the folders, or the one that holds them all.
         out: the folder to write.
         with_models: whether the models go along; without, they stay where they are.
 

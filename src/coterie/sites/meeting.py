@@ -143,12 +143,15 @@ class Meeting:
         """Wait for the others and agree on the number of the run.
 
         Args:
-            run: the number of the run that the folder holds a part of; 0 for none.
+            run: the number of the run that the folder holds a part of; 0 for none. It binds only who has a state of
+                that run: otherwise two members that were cut off while they started could never run together.
             done: rounds that this member has behind it; -1: not even the start.
 
         Returns:
             Whether everybody is at the very start; otherwise the others may be in the middle of the run.
         """
+        if done < 0:  # a process was killed before its first checkpoint: it brings nothing into any run
+            run = 0
         self.say(ready=True, run=run, round=done + 1)
         end, shown = time.monotonic() + self.patience, frozenset[str]()
         while True:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from coterie.peers.ledger import Ledger
+from coterie.peers.pushed import push_steps
 from coterie.sites.counting import COUNTS, added
 from coterie.sites.deliveries import Restored, Round
 from coterie.storage.owned import holds
@@ -85,8 +86,12 @@ def _missing(log: Sequence[Round | Restored], ledger: Ledger, clients: int) -> n
               for block in ledger.blocks}  # fmt: skip
     missing = np.zeros(clients, np.int64)
     for one in log:
+        pushes = itertools.cycle(push_steps(clients))  # a mean takes all of its steps
         for delivery in one.exchanges if isinstance(one, Round) else ():
-            if delivery.down is not None:
+            if delivery.pushed is not None:
+                hears = next(pushes).hears[one.ids]
+                missing += np.bincount(hears[(hears >= 0) & ~delivery.pushed], minlength=clients)
+            elif delivery.down is not None:
                 missing[one.ids] += ~delivery.down
             elif delivery.edges is not None and delivery.edges.shape[1] in tables:
                 neighbours = tables[delivery.edges.shape[1]]

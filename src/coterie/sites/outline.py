@@ -11,6 +11,7 @@ from coterie.experiment.config import Experiment
 from coterie.experiment.job import Job, make_graph, make_task, needs_data, precision
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
+from coterie.peers.pushed import push_steps
 from coterie.sites.contract import Contract
 from coterie.sites.data import load_everyone
 from coterie.sites.federation import FederationFile
@@ -71,7 +72,8 @@ class Outline:
         method, codec = self.experiment.method.spec, self.experiment.codec
         coded = codec.spec if codec.name != "none" and method.topology != "none" else None
         with precision(self.experiment.run.precision):
-            return traced_messages(method, self.task, self.one, 0, self.graph, self.weights, coded)
+            hub, all_to_all = self.federation.hub is not None, self.experiment.run.all_to_all
+            return traced_messages(method, self.task, self.one, 0, self.graph, self.weights, coded, hub, all_to_all)
 
     def receivers(self, sent: Sent, number: int) -> list[int]:
         """Return to whom a member sends a kind of message, by number; without a hub everyone is its own."""
@@ -81,6 +83,9 @@ class Outline:
             return everyone if hub is None else [hub] * (hub != number)
         if sent.way == "everyone":
             return everyone if hub == number else []
+        if sent.way == "partner":
+            partner = int(push_steps(len(self.federation.members))[sent.step].sends[number])
+            return [partner] if partner >= 0 else []
         if sent.way == "neighbours":
             return sorted(self.graph.neighbours[number][self.graph.present[number]].tolist())
         listeners, listening = self.graph.listeners

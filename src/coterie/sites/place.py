@@ -11,6 +11,7 @@ import numpy as np
 from coterie.experiment.members import Members, keep_members
 from coterie.experiment.place import Place
 from coterie.graphs.graph import Graph
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.line import Line
 from coterie.peers.remote import Remote
 from coterie.sites.counting import CountsFile
@@ -72,6 +73,7 @@ class Site(Place):
         hub: whether a member is the hub.
         folder: the folder of the run; None writes nothing.
         pace: seconds from the start of a round to that of the next one, at least: a member on a busy machine.
+        all_to_all: clients up to which, without a hub, everybody sends to everybody.
         refuse: raises where this member may not go on, for example because its certificate has expired.
     """
 
@@ -86,6 +88,7 @@ class Site(Place):
         hub: bool,
         folder: Path | None = None,
         pace: float = 0.0,
+        all_to_all: int = ALL_TO_ALL,
         refuse: Callable[[], None] = lambda: None,
     ):
         self.members, self.status = members, Status()
@@ -95,7 +98,7 @@ class Site(Place):
         self._log: DeliveryLog | None = None
         self._counted: CountsFile | None = None
         self._late = False  # it came, or comes back, while the others are in the middle of the run
-        self.peers = Remote(self._line, hub)
+        self.peers = Remote(self._line, hub, all_to_all)
 
     def meet(self, done: int, prepare: Callable[[], None]) -> bool:
         """See `Place.meet`: compile, agree with the others, and connect."""

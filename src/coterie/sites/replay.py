@@ -9,6 +9,7 @@ its checkpoint. What the record does not determine is refused, with the reason.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +29,10 @@ from coterie.experiment.personal_model import read_model
 from coterie.experiment.training import Training
 from coterie.methods.base import Solved
 from coterie.peers.base import Arrivals
+from coterie.peers.pushed import push_steps
 from coterie.sites.deliveries import Restored, Round, arrivals_in_round, read_log
 from coterie.sites.federation import EACH_SITE
-from coterie.sites.gather import read_members
+from coterie.sites.gather import read_members, site_folders
 from coterie.storage.owned import holds, inside
 
 __all__ = ["Agreement", "Model", "repeat", "replay"]
@@ -58,7 +60,7 @@ def replay(paths: Sequence[str | Path], data: str | None = None) -> list[Agreeme
     """Repeat the run of a gathered folder, or of the folders of all its sites.
 
     Args:
-        paths: one gathered folder, or the sites' folders.
+        paths: one gathered folder, or the sites' folders, or the one that holds them.
         data: the table of all clients; default: the data that the run's config names.
     """
     config, names, logs, models = _read(paths)
@@ -75,6 +77,7 @@ def replay(paths: Sequence[str | Path], data: str | None = None) -> list[Agreeme
             job.weights,
             job.settings.seed,
             codec=job.codec,
+            peers=job.simulation(engine.plan),
             faults=job.injection(),
             robust=job.robust,
         )
@@ -158,8 +161,12 @@ class _History:
         """Refuse a round in which somebody stopped after its first exchange: what it sent then is not determined."""
         graph, later = training.graph, np.zeros(len(self.names), bool)
         for part in self._rounds.get(number, []):
+            steps = itertools.cycle(push_steps(len(self.names)))  # a mean takes all of its steps
+            pushed = {id(one): next(steps) for one in part.exchanges if one.pushed is not None}
             for delivery in [one for one in part.exchanges if one.down is None][1:]:
-                if delivery.up is not None:
+                if delivery.pushed is not None:
+                    later[pushed[id(delivery)].hears[part.ids][delivery.pushed]] = True
+                elif delivery.up is not None:
                     later |= delivery.up
                 elif delivery.edges is not None:
                     later[graph.neighbours[part.ids][delivery.edges & graph.present[part.ids]]] = True
@@ -195,6 +202,7 @@ def _with_rows(training: Training, state: Any, older: Any, ids: np.ndarray) -> A
 
 def _read(paths: Sequence[str | Path]) -> tuple[dict[str, Any], tuple[str, ...], list[Log], list[Model]]:
     """Read config, members, logs and models of the folders."""
+    paths = site_folders(paths)
     first = RunFolder(paths[0])
     if len(paths) == 1 and first.members() is None:
         return _read_gathered(first)

@@ -111,7 +111,7 @@ def run_site(
         if validity is not None and (warning := validity.warning()):
             note(warning)
         refuse = (lambda: None) if validity is None else validity.refuse
-        place = Site(members, join, federation.hub is not None, folder, pace, refuse)
+        place = Site(members, join, federation.hub is not None, folder, pace, job.settings.all_to_all, refuse)
         if watch is not None:
             watch(place)
         result = execute(job, out=folder, device=device, progress=progress, place=place)
@@ -177,6 +177,10 @@ def _refuse_experiment(experiment: Experiment) -> None:
         raise CoterieError(
             f"graph {experiment.graph.name} is made from everybody's data, which no member has; choose another graph, "
             "or write one to a file (coterie graph) and name that"
+        )
+    if experiment.world:
+        raise CoterieError(
+            "[world] is for a simulation (coterie run federation.toml); on a network members take part as they are"
         )
     if experiment.run.patience:
         raise CoterieError("run.patience needs everybody's validation scores; set it to 0 for a run on a network")

@@ -101,7 +101,7 @@ format = 1
 
 [federation]
 name = {name}
-hub = "none"                # no server: everyone hears everyone where a method averages; or the name of a member
+hub = "none"                # no server: members average among themselves; or the name of a member that does it
 deadline = 60.0             # seconds that a round waits for messages; who is late is absent for that round
 start_deadline = 600.0      # seconds that a member waits for the others to start
 # seeds = [{seed}]          # members to connect to first, before the others

@@ -19,16 +19,18 @@ from coterie.data.clients import Federation
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.base import Method, Solved
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.base import Tables
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.line import Line
+from coterie.peers.pushed import Step
 from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
 
 __all__ = ["VERBS", "Sent", "Way", "traced_messages"]
 
 VERBS = ("mix", "push", "swap", "ask", "mean", "centres", "hub", "most", "share")
-Way = Literal["listeners", "neighbours", "hub", "everyone"]
+Way = Literal["listeners", "neighbours", "hub", "everyone", "partner"]
 Phase = Literal["start", "round", "stage"]
 
 
@@ -39,13 +41,14 @@ class Sent:
     Attributes:
         phase: once at the start, in every round, or when a stage of the method ends.
         verb: the verb that sends it; "answer" to a question, "receipt" of a push.
-        way: from a member to its listeners (who hear it), to its neighbours (whom it hears) or to the hub; or from the
-            hub to everyone.
+        way: from a member to its listeners (who hear it), to its neighbours (whom it hears) or to the hub; from the
+            hub to everyone; or to one's partner in a step of a mean without a hub.
         arrays: shape and type of each array in it.
         times: how often it is sent in a round.
         sometimes: whether it depends on chance, or on what was learned, that it is sent in a round.
         coded: whether a codec makes it shorter.
         first: the round in which the stage begins that it belongs to; 1 for methods without stages.
+        step: the number of the step (`peers/pushed.py`), for partners.
     """
 
     phase: Phase
@@ -56,6 +59,7 @@ class Sent:
     sometimes: bool = False
     coded: bool = False
     first: int = 1
+    step: int = 0
 
     @property
     def layout(self) -> list[jax.ShapeDtypeStruct]:
@@ -85,10 +89,11 @@ class Recorder:
         self._path: tuple[Any, ...] = ()
         self._count = 0
 
-    def add(self, verb: str, way: Way, leaves: Any, leading: int, coded: bool = False) -> None:
+    def add(self, verb: str, way: Way, leaves: Any, leading: int, coded: bool = False, step: int = 0) -> None:
         """Write down a message; its arrays have so many leading axes for clients and slots."""
         arrays = tuple((tuple(a.shape[leading:]), np.dtype(a.dtype).name) for a in jax.tree.leaves(leaves))
-        self.found[self.place()] = Sent(self.phase, verb, way, arrays, self.times, self.sometimes, coded, self.first)
+        often = self.times, self.sometimes
+        self.found[self.place()] = Sent(self.phase, verb, way, arrays, *often, coded, self.first, step)
 
     def place(self) -> tuple[Any, ...]:
         """Return the name of the next place in the program."""
@@ -116,8 +121,8 @@ class Recorder:
 class TracedPeers(RemotePeers):
     """The verbs of a network, with every message written down."""
 
-    def __init__(self, tables: Tables, recorder: Recorder, coder: Coder | None):
-        super().__init__(tables, Line(), coder)
+    def __init__(self, tables: Tables, recorder: Recorder, coder: Coder | None, hub: bool, all_to_all: int):
+        super().__init__(tables, Line(), coder, hub, all_to_all=all_to_all)
         self.recorder = recorder
 
     def __getattribute__(self, name: str) -> Any:
@@ -173,6 +178,10 @@ class TracedPeers(RemotePeers):
         self.recorder.add(self.recorder.verb, "everyone", rows, 1)
         return super()._from_hub(rows, *args, **options)
 
+    def _pass_on(self, x: Any, step: Step) -> Any:
+        self.recorder.add(self.recorder.verb, "partner", x, 1, step=step.number)
+        return super()._pass_on(x, step)
+
     def _add_message(self, message: Outgoing, way: Way) -> None:
         coded = message.vector is not None
         leaves = (message.rest, message.vector) if coded else message.value
@@ -187,6 +196,8 @@ def traced_messages(
     graph: Graph,
     weights: np.ndarray,
     codec: Any = None,
+    hub: bool = True,
+    all_to_all: int = ALL_TO_ALL,
 ) -> list[Sent]:
     """Return every kind of message of a run, in the order of the program.
 
@@ -197,6 +208,8 @@ def traced_messages(
         number: that client's number.
         graph, weights: who hears whom.
         codec: how messages are encoded; None sends them as they are.
+        hub: whether a member is the hub.
+        all_to_all: clients up to which, without one, everybody sends to everybody.
     """
     if isinstance(method, Solved):
         return []
@@ -205,11 +218,11 @@ def traced_messages(
     start, found = Recorder("start"), list[Sent]()
 
     def init(method: Method, tables: Any, clients: Any, key: Any) -> Any:
-        return method.init(task, TracedPeers(tables, start, None), clients, key)
+        return method.init(task, TracedPeers(tables, start, None, hub, all_to_all), clients, key)
 
     def one(method: Method, tables: Any, clients: Any, key: Any, state: Any, recorder: Recorder) -> Any:
         coder = None if codec is None else Coder(codec.at_round(1), key, None)
-        peers = TracedPeers(tables, recorder, coder)
+        peers = TracedPeers(tables, recorder, coder, hub, all_to_all)
         return method.at_round(jnp.int32(1)).round(task, state, peers, clients, key)[0]
 
     state = jax.eval_shape(init, method, tables, clients, key)
@@ -223,7 +236,7 @@ def traced_messages(
 
         def announce(method: Method, tables: Any, state: Any, recorder: Recorder = recorder) -> Any:
             kept = method.keep(state, tables.present, graph.clients)
-            return TracedPeers(tables, recorder, None).share(kept, certain=True)
+            return TracedPeers(tables, recorder, None, hub, all_to_all).share(kept, certain=True)
 
         jax.eval_shape(announce, method, tables, state)
         found += recorder.found.values()

@@ -40,6 +40,7 @@ from coterie.models.mlp import Mlp
 from coterie.peers.line import HUB
 from coterie.peers.local import Plan
 from coterie.storage import checkpoint
+from coterie.testing.away import leaves_out_who_is_away
 from coterie.testing.small import small_federation
 from coterie.testing.two_processes import Outcome, Partner, SplitRun, arrivals_of, merge, train
 
@@ -306,6 +307,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         resumes,
         ledger_is_right,
         links_come_and_go,
+        leaves_out_who_is_away,
     )
 }
 

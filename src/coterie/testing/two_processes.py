@@ -23,6 +23,7 @@ from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.base import Method
+from coterie.peers import ALL_TO_ALL
 from coterie.peers.base import Arrivals
 from coterie.peers.faults import Faults
 from coterie.peers.faulty import FaultyCarrier
@@ -49,6 +50,7 @@ class SplitRun(NamedTuple):
     codec: Codec | None = None
     hub: bool = True
     robust: float | None = None
+    all_to_all: int = ALL_TO_ALL
 
 
 class Outcome(NamedTuple):
@@ -118,7 +120,7 @@ class Site:
             self.what.seed,
             ids=self.ids,
             codec=self.what.codec,
-            peers=Remote(self.line, self.what.hub),
+            peers=Remote(self.line, self.what.hub, self.what.all_to_all),
             faults=injection,
             robust=self.what.robust,
         )

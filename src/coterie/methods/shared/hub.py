@@ -24,13 +24,36 @@ class HubSGD(LocalSGD, Method):
 
     newcomer: ClassVar[Newcomer] = "shared"
     sends: ClassVar[Sends] = {"mean": MODEL_AND_COUNT}
+    # Of the run since it has a world (`peers/world.py`), which every method lives in; kept for files that have it.
     participation: float = param(
-        1.0, "fraction of the clients that take part in a round (at least one client)", above=0, at_most=1, static=True
+        1.0,
+        "fraction of the clients that take part in a round (at least one client); better: participation in [world]",
+        above=0,
+        at_most=1,
+        static=True,
     )
 
     def participants(self, peers: Peers) -> int:
-        """Return how many clients take part in a round."""
+        """Return how many clients take part in a round at most."""
+        if peers.taking_part is not None:
+            return peers.most_present
         return max(1, round(self.participation * peers.clients))
+
+    def choose(self, peers: Peers, key: jax.Array) -> jax.Array:
+        """Return who takes part in a round, `[C]`: as the run says, or drawn."""
+        if peers.taking_part is not None:
+            return peers.taking_part[peers.ids]
+        return peers.sample(key, self.participants(peers))
+
+    def share_taking_part(self, peers: Peers) -> Any:
+        """Return |S| / N, the share of the clients that take part in this round."""
+        if peers.taking_part is not None:
+            return peers.taking_part.mean(dtype=peers.weights.dtype)
+        return self.participants(peers) / peers.clients
+
+    def absent(self, task: Task, before: Any, after: Any) -> Any:
+        """See `Method.absent`: a round leaves clients out by itself, except for what the hub has for them."""
+        return after
 
     def average(
         self,
@@ -75,7 +98,7 @@ class HubSGD(LocalSGD, Method):
         """
         choice_key, work_key = jax.random.split(key)
         count = self.participants(peers)
-        chosen = peers.sample(choice_key, count)
+        chosen = self.choose(peers, choice_key)
         return chosen, peers.each_of(chosen, count, work, otherwise, *stacked, peers.keys(work_key))
 
     def weight(self, task: Task, clients: Clients, chosen: jax.Array) -> jax.Array:

@@ -1,0 +1,109 @@
+"""One device and a mesh of eight: does every method give the same models, losses, metrics and bytes?
+
+    python benchmarks/soak_mesh.py                                # all methods, both modes, both precisions
+    python benchmarks/soak_mesh.py --methods fedavg,scool-sbm --modes exact --precisions float32
+
+Seven clients on eight virtual devices of a CPU (or on `--devices`), 10 rounds: one row of the mesh has no client.
+Models, losses and metrics may differ by rounding: 1e-6 of the largest value in float32, 1e-12 in float64; in exact mode
+most methods agree to the last bit. Momentum at a hub and hyper-gradients magnify rounding in ten rounds, so up to 2e-5
+in float32 are accepted, and listed, where float64 shows that it is nothing else. Bytes must be equal. Writes a dated
+result; the exit status is 1 if a method failed.
+"""
+
+import argparse
+import sys
+
+import jax
+import numpy as np
+from common import publish
+from jax.sharding import Mesh
+
+from coterie import registry
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine
+from coterie.experiment.job import precision
+from coterie.learning.task import Task
+from coterie.methods.base import Solved
+from coterie.peers.local import Plan
+from coterie.testing.contract import Case
+
+ROUNDS, BLOCK = 10, 5
+ALLOWED, MAGNIFIED = {"float32": 1e-6, "float64": 1e-12}, 2e-5
+SETTINGS = {"fedbn": {"personal": ("bias",)}}  # the small model has no normalisation layers
+
+
+def outcome(case, engine):
+    """Train; returns models, losses, metrics and what was sent, on the host."""
+    training = case.training(engine=engine)
+    state, opening = training.init()
+    blocks, done = [opening], 0
+    while done < ROUNDS:
+        count = training.rounds_to_stage(done + 1, min(BLOCK, ROUNDS - done))
+        state, block = training.advance(state, done + 1, count)
+        blocks.append(block)
+        done += count
+        metrics = training.evaluate(state, done)
+        state, _ = training.next_stage(state, done)
+    models = jax.device_get(training.models(state, done))
+    return (models, [block.loss for block in blocks], metrics), [block.traffic for block in blocks]
+
+
+def distance(ours, theirs):
+    """Return the largest difference of two trees of arrays, relative to the largest value of each array."""
+    largest = 0.0
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.shape == b.shape, f"an array is {a.shape} on the mesh and {b.shape} on one device"
+        if a.size:
+            largest = max(largest, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)))
+    return largest
+
+
+def compared(name, mode, dtype, device):
+    """Return how far the mesh is from one device, and whether both sent the same."""
+    with precision(dtype):
+        case = Case(name, **SETTINGS.get(name, {}))
+        case.task = Task.of(case.federation, case.model, dtype=np.dtype(dtype))
+        mesh = Mesh(np.array(device.devices), ("clients",))
+
+        def under(plan):
+            return outcome(case, Engine(case.task, case.federation, device, plan))
+
+        (ours, sent), (theirs, sent_by_one) = under(Plan(mode, 0, mesh, spread=True)), under(Plan(mode))
+        same = all(map(np.array_equal, jax.tree.leaves(sent), jax.tree.leaves(sent_by_one)))
+        return distance(ours, theirs), same
+
+
+def main():
+    """Compare what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", help="with commas between; default all that train in rounds")
+    parser.add_argument("--modes", default="exact,fast")
+    parser.add_argument("--precisions", default="float32,float64")
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--part", default="1/1", help="of the methods, for example 2/4")
+    args = parser.parse_args()
+    device = choose_device("cpu", devices=args.devices)
+    every = {row.name: registry.load("methods", row.name) for row in registry.rows("methods")}
+    chosen = args.methods.split(",") if args.methods else [n for n, m in every.items() if not issubclass(m, Solved)]
+    part, parts = map(int, args.part.split("/"))
+    chosen = chosen[part - 1 :: parts]
+    figures, magnified, failed = {}, [], []
+    for name in chosen:
+        for mode in args.modes.split(","):
+            found = {dtype: compared(name, mode, dtype, device) for dtype in args.precisions.split(",")}
+            for dtype, (apart, same) in found.items():
+                row = f"{name} {mode} {dtype}"
+                rounding = dtype == "float32" and "float64" in found and found["float64"][0] <= ALLOWED["float64"]
+                if same and ALLOWED[dtype] < apart <= MAGNIFIED and rounding:
+                    magnified.append(row)
+                elif not same or apart > ALLOWED[dtype]:
+                    failed.append(row)
+                figures.setdefault(name, {})[f"{mode} {dtype}"] = apart
+                print(f"{row}: {apart:.1e}, bytes {'equal' if same else 'differ'}", flush=True)
+    counts = {"devices": args.devices, "rounds": ROUNDS}
+    publish("soak-mesh", device.label, {**counts, "distance": figures, "magnified": magnified, "failed": failed})
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

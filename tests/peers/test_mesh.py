@@ -1,0 +1,155 @@
+"""Clients that are spread over the devices of a mesh: the numbers of one device, and a share of its memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+import coterie as ct
+from coterie.errors import CoterieError
+from coterie.experiment.config import Experiment
+from coterie.experiment.device import Device, choose_device
+from coterie.experiment.engine import Engine
+from coterie.experiment.folder import RunFolder
+from coterie.experiment.job import Job
+from coterie.experiment.run import execute
+from coterie.experiment.training import Training
+from coterie.graphs.mixing import metropolis
+from coterie.graphs.topologies import Ring
+from coterie.learning.task import Task
+from coterie.methods import FedAvg, GossipSGD
+from coterie.models.mlp import Mlp
+from coterie.peers.local import Plan
+from coterie.peers.ring import BLOCK, in_turn, take, weighted_sum
+from coterie.testing.small import small_federation
+
+SOAK = Path(__file__).parents[2] / "benchmarks" / "soak_mesh.py"
+
+
+@pytest.fixture
+def mesh(device):
+    return Mesh(np.array(device.devices), ("clients",))
+
+
+def spread_over(device):
+    return Device("cpu", device.devices, "two devices", spread=True)
+
+
+def test_rows_come_round_the_ring(mesh):
+    random = np.random.default_rng(0)
+    rows = {"a": random.normal(size=(8, 3)), "b": random.integers(0, 9, (8, 2, 2))}
+    which, second = random.integers(0, 8, (8, 5)), random.integers(0, 2, (8, 5))
+    found = jax.jit(lambda r, w: take(mesh, r, w))(rows, which)
+    np.testing.assert_array_equal(found["a"], rows["a"].astype(np.float32)[which])
+    np.testing.assert_array_equal(found["b"], rows["b"][which])
+    pairs = jax.jit(lambda r, w, s: take(mesh, r, w, s))(rows["b"], which, second)
+    np.testing.assert_array_equal(pairs, rows["b"][which, second])
+
+
+@pytest.mark.parametrize("limit", [BLOCK, 1])
+def test_weighted_sums_of_rows(mesh, limit, monkeypatch, x64):
+    monkeypatch.setattr("coterie.peers.ring.BLOCK", limit)
+    random = np.random.default_rng(1)
+    rows, weights, start = random.normal(size=(8, 3)), random.normal(size=(8, 4)), random.normal(size=(8, 3))
+    which = random.integers(0, 8, (8, 4))
+    found = jax.jit(lambda *a: weighted_sum(mesh, *a))(rows, which, weights, start)
+    np.testing.assert_allclose(found, start + np.einsum("ck,ckd->cd", weights, rows[which]), rtol=1e-13)
+
+
+def test_devices_add_one_after_another(mesh):
+    values = jnp.asarray([1e8, 1, 1, 1, -1e8, 1, 1, 1], jnp.float32)  # in another order the sum is another one
+
+    def add(total, shard):
+        return jax.lax.fori_loop(0, shard.shape[0], lambda k, t: t + shard[k], total)
+
+    expected = np.float32(0)
+    for value in np.asarray(values):
+        expected += value
+    assert float(in_turn(mesh, add, jnp.float32(0), values)) == expected
+
+
+def test_eight_devices_give_the_numbers_of_one(tmp_path, monkeypatch):
+    """Seven clients on eight devices of another process: a method with a hub, one that asks, one that pushes."""
+    monkeypatch.setenv("COTERIE_BENCHMARKS", str(tmp_path))
+    command = [sys.executable, str(SOAK), "--methods", "fedavg,fomo,sgp", "--modes", "exact", "--precisions", "float32"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("bytes equal") == 3
+
+
+TROUBLE = {"faults": {"drop": [{"rate": 0.3}], "poison": [{"members": ["client-2"], "kind": "nan"}]}, "robust": "clip"}
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        pytest.param("fedavg", TROUBLE, marks=pytest.mark.soak),
+        ("gossip-sgd", TROUBLE),
+        pytest.param("ditto", {"codec": "qsgd"}, marks=pytest.mark.soak),
+        pytest.param("fedavg", {"hub": "none", "all_to_all": 1}, marks=pytest.mark.soak),
+    ],
+)
+def test_faults_and_codecs_on_a_mesh(device, method, more):
+    settings = {"rounds": 3, "mode": "exact", "evaluate_every": 3, "progress": False, **more}
+    whole, spread = (
+        ct.run(small_federation(7), "linear", method, device=where, **settings)
+        for where in (device, spread_over(device))
+    )
+    np.testing.assert_equal(spread.rows, whole.rows)
+    np.testing.assert_equal(spread.ledger.totals(), whole.ledger.totals())
+
+
+def test_continues_on_another_number_of_devices(device, tmp_path):
+    tables = {"run": {"rounds": 4, "evaluate_every": 2, "mode": "exact", "checkpoint_every": 1},
+              "partition": {"clients": 5}, "method": {"name": "fedavg"}, "model": {"name": "linear"}}  # fmt: skip
+    job = Job.of(Experiment.from_dict(tables))
+    straight = execute(job, device=device)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(stage, number, rounds, metrics):
+        if stage == "round":
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        execute(job, out=tmp_path / "run", device=spread_over(device), progress=stop)
+    with pytest.warns(UserWarning, match="was begun on"):
+        resumed = execute(job, out=tmp_path / "run", device=device._replace(devices=device.devices[:1]))
+    np.testing.assert_equal(resumed.final, straight.final)
+    assert RunFolder(tmp_path / "run").complete
+
+
+def test_each_device_holds_a_share(device):
+    """The compiler's own account: models and temporary values of one of two devices against one that has all."""
+    clients = 16
+    federation = small_federation(clients, size=6)
+    task, graph = Task.of(federation, Mlp(hidden=(128, 128))), Ring(reach=1).build(clients, 0)
+    used = {}
+    for count in (1, 2):
+        plan = Plan("fast", 0, Mesh(np.array(device.devices[:count]), ("clients",)), spread=True)
+        for method in (GossipSGD(lr=0.1, batch_size=0), FedAvg(lr=0.1, batch_size=0)):
+            started = Training(Engine(task, federation, device, plan), method, graph, metropolis(graph)[0], 0)
+            program, name, inputs = started._rounds_program(started.outline(), 1, 2, None)
+            always = (started.method, started._tables, started.engine.clients)
+            memory = started.engine.compile(program, name, *always, *inputs, donate=4)[0].memory_analysis()
+            used[count, type(method)] = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    models = clients * task.size * 4
+    for method in (GossipSGD, FedAvg):
+        assert used[1, method] > 2 * models
+        assert used[2, method] < 0.85 * used[1, method]
+
+
+def test_wrong_numbers_of_devices(device):
+    for wrong in (0, -1, 5000, 1.5):
+        with pytest.raises(CoterieError, match="devices must be a whole number from 1 to 1024"):
+            choose_device("cpu", devices=wrong)
+    with pytest.raises(CoterieError, match="device cpu:2 is one choice and devices 4 another"):
+        choose_device("cpu:2", devices=4)
+    with pytest.raises(CoterieError, match="JAX is already in use in this process with 2"):
+        choose_device("cpu", devices=64)
