@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import signal
 
 import pytest
@@ -14,6 +15,9 @@ from coterie.experiment.result import Result
 from support.peer_runs import STAGED, SmallDisk, Watch, differences, listens, simulate, write_federation
 
 NAMES = ("north", "east", "south")
+# Equal to the bit (`make soak`); with the quicker programs of `make test` the losses of an evaluation are summed in
+# another order where one client has a program of its own.
+ROUNDING = 1e-6 if "fusion_emitters" in os.environ.get("XLA_FLAGS", "") else 0.0
 RUN = {"rounds": 5, "evaluate_every": 2}
 # Slots, questions, a hub and a stage; the others in `make soak` (tests/peers has all methods over the same network).
 CASES = {
@@ -36,7 +40,7 @@ def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case
     assert done.exit_code == 0, done.output
     simulated = simulate(path, tmp_path / "simulation", device)
     folders = [tmp_path / "peers" / name for name in NAMES]
-    assert differences(folders, simulated) == []
+    assert differences(folders, simulated, ROUNDING) == []
     totals = simulated.ledger.totals()
     for i, folder in enumerate(folders):
         part = Result.read(folder)
