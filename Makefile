@@ -6,7 +6,8 @@
 #   make test-lowest                  a sample of the tests with the lowest versions that pyproject.toml allows
 #   make docs                         the documentation as pages that open without a network: site/index.html
 #   make soak                         every test with all of its cases; kill and resume real runs, 200 times; real peers
-#                                     killed, cut off, with faults and for an hour (soak_peers.py); an hour of
+#                                     killed, cut off, with faults (each run replayed) and for an hour, and every
+#                                     method by six of them (soak_peers.py, in parts with --first, --join); an hour of
 #                                     damaged files for every reader
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
@@ -33,8 +34,9 @@ demo: $(VENV)/installed-demo
 	$(BIN)/coterie compare
 
 # Tests compile thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a third
-# of the time). `make soak` compiles everything as users do.
-QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+# of the time), and so does the newer of XLA's two ways to write loops (two fifths of the rest). `make soak` compiles
+# everything as users do.
+QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # What uses one core runs in pairs.

@@ -31,9 +31,9 @@ def authority(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def members(authority, names=NAMES, deadline=30.0):
+def members(authority, names=NAMES, deadline=30.0, networks=None):
     """Open a carrier for each of some members (client i lives with member i), who then all see each other."""
-    networks = mesh(authority, names, free_ports(len(names)), deadline)
+    networks = networks or mesh(authority, names, free_ports(len(names)), deadline)
     here = {name: [place] for place, name in enumerate(names)}
     with contextlib.ExitStack() as stack:
         carriers = []
@@ -190,6 +190,28 @@ def test_who_leaves_is_not_waited_for(authority):
         assert amber.alive() == {"amber", "birch"}
 
 
+def test_who_leaves_waits_until_its_last_message_has_arrived(authority, monkeypatch):
+    with members(authority, NAMES[:2], deadline=60.0) as (amber, birch):
+        offer = birch._inbox.offer
+
+        def slow(*parcel):
+            time.sleep(0.5)
+            return offer(*parcel)
+
+        monkeypatch.setattr(birch._inbox, "offer", slow)
+
+        def send_and_leave():
+            amber.start_round(1)
+            exchange(amber, 1, 0, of=())
+            amber.close()
+
+        def hear():
+            birch.start_round(1)
+            return exchange(birch, 1, 0, to=())
+
+        assert together(send_and_leave, hear)[1] == {0}
+
+
 def test_stop_ends_every_wait(authority):
     with members(authority, NAMES[:2]) as (amber, _):
         threading.Timer(0.2, amber.stop).start()
@@ -344,3 +366,17 @@ def test_a_network_that_cannot_start_says_why(authority):
         )
         with pytest.raises(CoterieError, match="the network did not start"):
             carrier.open()
+
+
+def test_a_certificate_that_expires_ends_the_connections(authority):
+    """Birch was called by cedar and has called amber: it is gone for both, and both are gone for it."""
+    networks = mesh(authority, NAMES, free_ports(3), 30.0)
+    files = authority.issue("birch", days=(-1, 5 / 86_400), file="short")  # members meet in a tenth of a second
+    networks["birch"] = dataclasses.replace(networks["birch"], **files)
+    with members(authority, networks=networks) as (amber, birch, cedar):
+        end = time.monotonic() + 20
+        while birch.alive() != {"birch"} or "birch" in amber.alive() | cedar.alive():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert amber.alive() == cedar.alive() == {"amber", "cedar"}
+        assert together(lambda: exchange(amber, 1, 0), lambda: exchange(cedar, 1, 0)) == [{2}, {0}]

@@ -1,7 +1,8 @@
 """Methods between processes that talk over mutual TLS: the same bits and bytes as in a simulation.
 
-Every process compiles every program (one that leaves for the network cannot be kept on disk), so `make test` tries one
-method of each kind with three processes, and `make soak` every method with six processes and ten rounds.
+Every process compiles every program (one that leaves for the network cannot be kept on disk), which is most of the
+time. So `make test` has all methods in turn in one group of two processes, three rounds each, a few with three seeds;
+`make soak` has them in a group of six, with ten rounds and three seeds.
 """
 
 import contextlib
@@ -15,12 +16,15 @@ from coterie.peers.local import Plan, Simulation
 from coterie.testing.contract import SEED, Case, _by_pair
 from coterie.testing.two_processes import SplitRun, merge, train
 from support.members import Members
-from support.network_rows import FEW, SETTINGS, methods
+from support.network_rows import SETTINGS, methods
+from support.verb_methods import EveryVerb
 
 SOAK = pytest.mark.soak
-ROWS = [(3, 3, name, "site-0") for name in FEW]
+ROWS = [(2, 3, name, "site-0") for name in methods()]
+ROWS += [pytest.param((3, 3, EveryVerb, "site-0"), marks=SOAK)]
 ROWS += [pytest.param((6, 10, name, "site-0"), marks=SOAK) for name in methods()]
 ROWS += [pytest.param((6, 10, name, None), marks=SOAK) for name in ("fedavg", "ditto", "async-l2gd", "component")]
+SEVERAL = ("gossip-sgd", "fedavg", "sgp")  # neighbours, a hub and clients that take no part, pushes
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +42,26 @@ def members(tmp_path_factory):
         yield group
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row)))
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(str(getattr(part, "__name__", part)) for part in row))
 def test_the_network_gives_the_numbers_of_a_simulation(members, row):
     count, rounds, name, hub = row
     case = Case(name, **SETTINGS.get(name, {}))
     what = SplitRun(
         case.method, case.federation, case.model, case.graph, case.weights, rounds, SEED, hub=hub is not None
     )
-    found = members(count).run(what, 1 + zlib.crc32(repr(row).encode()), hub)  # another number for each run
-    halves = [half for half, _ in found]
-    for _, counts in found:
-        assert not counts.refused
-        assert not counts.absent
-    simulated = train(case.training("exact", peers=Simulation(Plan("exact"), hub is not None)), rounds)
-    for a, b in zip(jax.tree.leaves(simulated.models), jax.tree.leaves(merge(halves, "models")), strict=True):
-        np.testing.assert_array_equal(a, b)
-    check_ledgers(simulated, halves, hub)
+    number = 1 + zlib.crc32(repr(row).encode())  # others for each row
+    seeds = (SEED, SEED + 1, SEED + 2) if count > 2 or name in SEVERAL else (SEED,)
+    found = members(count).run(what, number, hub, seeds)
+    for seed, parts in zip(seeds, found, strict=True):
+        halves = [half for half, _ in parts]
+        for _, counts in parts:
+            assert not counts.refused
+            assert not counts.absent
+        peers = Simulation(Plan("exact"), hub is not None)
+        simulated = train(case.training("exact", peers=peers, seed=seed), rounds)
+        for a, b in zip(jax.tree.leaves(simulated.models), jax.tree.leaves(merge(halves, "models")), strict=True):
+            np.testing.assert_array_equal(a, b)
+        check_ledgers(simulated, halves, hub)
 
 
 def check_ledgers(simulated, halves, hub):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from coterie.cli.commands import app
 from coterie.errors import CoterieError
-from coterie.sites.certificates import described, wrong_certificate
+from coterie.sites.certificates import Validity, described, wrong_certificate
 from coterie.sites.keys import Authority, files_of, request_certificate, throwaway
 from coterie.sites.pem import TlsFiles, read_certificates, read_key
 from support.certificate_cases import signed, write_files
@@ -226,3 +226,23 @@ assert CliRunner().invoke(app, ["keys", "init"]).exit_code == 2
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_certificate_that_ends_during_a_run(tmp_path):
+    """A warning on its last day; a refusal from the moment on in which it, or an intermediate one, has expired."""
+    authority = signed("ours", ca=True)
+    between = signed("between", authority, ca=True, end=0.5)
+    long, short = (
+        Validity.of(write_files(tmp_path / name, signed("north", by, end=3), authority, *above))
+        for name, by, above in (("long", authority, ()), ("short", between, (between,)))
+    )
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    assert (long.warning(now), long.refuse(now)) == (None, None)
+    assert "stops then" in long.warning(now + 2.5 * day)
+    assert short.end == between.certificate.not_valid_after_utc
+    assert "own.crt expires on" in short.warning(now)
+    for validity in (long, short):
+        validity.refuse(validity.end - datetime.timedelta(seconds=1))
+        with pytest.raises(CoterieError, match=r"own\.crt has expired on .* issue a new one"):
+            validity.refuse(validity.end)

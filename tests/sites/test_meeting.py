@@ -227,3 +227,15 @@ def test_who_is_left_alone_stops_unless_the_others_have_ended():
     assert time.monotonic() - began < 5
     meetings[0].done.add("east")
     meetings[0].company(4)
+
+
+def test_who_waits_in_vain_says_so_at_once():
+    (meeting,) = started(Switchboard(), NAMES[:1])
+    alone = member(Switchboard(), "north")
+
+    def refuse():
+        raise CoterieError("the certificate has expired")
+
+    meeting.company(3, refuse)  # nobody to wait for
+    with pytest.raises(CoterieError, match="has expired"):
+        alone.company(3, refuse)

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import signal
 
 import numpy as np
@@ -14,9 +15,12 @@ from coterie.cli import app
 from coterie.experiment.result import Result
 from coterie.sites.local import LocalFederation
 from coterie.sites.network import read_network_record
-from support.peer_runs import STAGED, Watch, differences, simulate, write_federation
+from support.peer_runs import STAGED, SmallDisk, Watch, differences, listens, simulate, write_federation
 
 NAMES = ("north", "east", "south")
+# Equal to the bit (`make soak`); with the quicker programs of `make test` the losses of an evaluation are summed in
+# another order where one client has a program of its own.
+ROUNDING = 1e-6 if "fusion_emitters" in os.environ.get("XLA_FLAGS", "") else 0.0
 RUN = {"rounds": 5, "evaluate_every": 2}
 # Slots, questions, a hub and a stage; the others in `make soak` (tests/peers has all methods over the same network).
 CASES = {
@@ -39,7 +43,7 @@ def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case
     assert done.exit_code == 0, done.output
     simulated = simulate(path, tmp_path / "simulation", device)
     folders = [tmp_path / "peers" / name for name in NAMES]
-    assert differences(folders, simulated) == []
+    assert differences(folders, simulated, ROUNDING) == []
     totals = simulated.ledger.totals()
     for i, folder in enumerate(folders):
         part = Result.read(folder)
@@ -61,23 +65,43 @@ def ctrl_c():
 
 
 def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
-    """One run: kill -9, a frozen process and Ctrl-C; each is back within three rounds of its first one."""
+    """One run: a full disk, SIGTERM, kill -9, a frozen process, Ctrl-C; who was away is back within three rounds.
+
+    South has no address: it only opens connections, to members that can be reached.
+    """
     names = (*NAMES, "west")
     path = write_federation(
-        tmp_path, names, federation={"deadline": 4.0}, run={"rounds": 100_000, "checkpoint_every": 1}
+        tmp_path,
+        names,
+        outbound=["south"],
+        federation={"deadline": 4.0},
+        run={"rounds": 100_000, "checkpoint_every": 1},
     )
-    with LocalFederation(path, tmp_path / "peers", options=["--pace", "0.2"]) as local:
+    others = NAMES
+    with SmallDisk(path, tmp_path / "peers", options=["--pace", "0.2"], limits={"west": 20_000}) as local:
         watch = Watch(local)
         local.start()
         assert watch.until(lambda w: all(w.round(name) >= 3 for name in names), 240)[0], _why(local)
-        local.send(signal.SIGKILL, "west")
-        assert watch.until(lambda w: all("west" not in w.connected(name) for name in NAMES), 30)[0]
-        local.send(signal.SIGINT, "south")
+        assert [listens(local.processes[name].pid) for name in names] == [True, True, False, True]
+        assert watch.until(lambda w: "west" in w.exits, 60)[0]
+        assert watch.exits["west"] == 2
+        assert "a file is too large" in local.why("west")
+        assert "start this member again" in local.why("west")
+        assert "Traceback" not in local.log("west").read_text()
+        ended = watch.round("west")
+        assert watch.until(lambda w: all(w.round(name) >= ended + 3 for name in others), 60)[0], _why(local)
+        local.send(signal.SIGTERM, "south")
         assert watch.until(lambda w: "south" in w.exits, 30)[0]
-        assert watch.exits["south"] == 130
+        assert watch.exits["south"] == 128 + signal.SIGTERM
         assert (tmp_path / "peers" / "south" / "checkpoints").is_dir()
         watch.forget("west", "south")
+        local.limits.clear()
         local.start("west", "south")
+        assert watch.until(lambda w: _level(w, names), 240)[0], _why(local)
+        local.send(signal.SIGKILL, "west")
+        assert watch.until(lambda w: all("west" not in w.connected(name) for name in others), 30)[0]
+        watch.forget("west")
+        local.start("west")
         assert watch.until(lambda w: _level(w, names), 240)[0], _why(local)
         local.send(signal.SIGSTOP, "east")
         before = watch.round("north")

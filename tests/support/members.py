@@ -47,13 +47,19 @@ class Members:
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def run(self, what, number, hub="site-0"):
-        """Train over the network, the clients dealt out to the members; returns what each member has at the end."""
-        for pipe in self._pipes:
-            pipe.send((what, number, hub))
-        found = [pipe.recv() for pipe in self._pipes]
-        failed = [each for each in found if isinstance(each, str)]
-        assert not failed, failed[0]
+    def run(self, what, number, hub="site-0", seeds=()):
+        """Train over the network, the clients dealt out to the members; returns what each member has at the end.
+
+        With `seeds` they train once for each of them, with the same programs, as the runs `number` and those after it;
+        each begins when all have ended the one before. Returns, for each seed, what each member has.
+        """
+        found = []
+        for place, seed in enumerate(seeds or (what.seed,)):
+            for pipe in self._pipes:
+                pipe.send((None if place else what, number + place, hub, seed))
+            found.append([pipe.recv() for pipe in self._pipes])
+            failed = [each for each in found[-1] if isinstance(each, str)]
+            assert not failed, failed[0]
         return found
 
     def close(self):
@@ -73,10 +79,12 @@ def _serve(pipe, me, names, network):
     import traceback
 
     while (order := pipe.recv()) is not None:
-        what, number, hub = order
+        new, number, hub, seed = order
         try:
-            here = dealt(len(what.federation), names)
-            site = Site(what, np.array(here[me]))
+            if new is not None:  # otherwise once more the one before, with programs that are compiled
+                what, here = new, dealt(len(new.federation), names)
+                site = Site(what, np.array(here[me]))
+            site.what = what._replace(seed=seed)
             carrier = ZenohCarrier(
                 me=me, members=names, here=here, hub=hub, network=network, run=number, largest=LARGEST
             )

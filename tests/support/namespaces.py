@@ -13,15 +13,16 @@ from coterie.sites.local import LocalFederation
 __all__ = ["CutNetwork", "can_cut"]
 
 PORT = 7447
-SWITCH = "cot-switch"
+PREFIX = "cot-"  # of the names of namespaces, then the number of the process that made them
 
 
 def can_cut():
     """Whether this machine lets us make network namespaces."""
     if os.geteuid() or shutil.which("ip") is None:
         return False
-    made = subprocess.run(["ip", "netns", "add", "cot-trial"], capture_output=True).returncode == 0
-    return made and _ip("netns", "del", "cot-trial") is None
+    trial = f"{PREFIX}{os.getpid()}-trial"
+    made = subprocess.run(["ip", "netns", "add", trial], capture_output=True).returncode == 0
+    return made and _ip("netns", "del", trial) is None
 
 
 def _ip(*words):
@@ -37,22 +38,25 @@ class CutNetwork(LocalFederation):
 
     def __init__(self, *args, rate=None, **options):
         super().__init__(*args, **options)
-        self.spaces, self.rate = [f"cot-{i}" for i in range(len(self.names))], rate
+        self.spaces, self.rate = [f"{PREFIX}{os.getpid()}-{i}" for i in range(len(self.names))], rate
+        self._switch = f"{PREFIX}{os.getpid()}-switch"
 
     def __enter__(self):
-        self._remove()  # what a killed process has left
+        self._remove()  # also what a process that was killed has left
         self._stack.callback(self._remove)
-        _ip("netns", "add", SWITCH)
+        _ip("netns", "add", self._switch)
         for half in (0, 1):
-            _inside(SWITCH, "ip", "link", "add", f"half{half}", "type", "bridge")
-        _inside(SWITCH, "ip", "link", "add", "cable0", "type", "veth", "peer", "name", "cable1")
+            _inside(self._switch, "ip", "link", "add", f"half{half}", "type", "bridge")
+        _inside(self._switch, "ip", "link", "add", "cable0", "type", "veth", "peer", "name", "cable1")
         for half in (0, 1):
-            _inside(SWITCH, "ip", "link", "set", f"cable{half}", "master", f"half{half}", "up")
-            _inside(SWITCH, "ip", "link", "set", f"half{half}", "up")
+            _inside(self._switch, "ip", "link", "set", f"cable{half}", "master", f"half{half}", "up")
+            _inside(self._switch, "ip", "link", "set", f"half{half}", "up")
         for i, space in enumerate(self.spaces):
             _ip("netns", "add", space)
-            _ip("link", "add", f"plug{i}", "netns", SWITCH, "type", "veth", "peer", "name", "eth0", "netns", space)
-            _inside(SWITCH, "ip", "link", "set", f"plug{i}", "master", f"half{self.half(i)}", "up")
+            _ip(
+                "link", "add", f"plug{i}", "netns", self._switch, "type", "veth", "peer", "name", "eth0", "netns", space
+            )
+            _inside(self._switch, "ip", "link", "set", f"plug{i}", "master", f"half{self.half(i)}", "up")
             _inside(space, "ip", "addr", "add", f"{self._host(i)}/24", "dev", "eth0")
             for device in ("eth0", "lo"):
                 _inside(space, "ip", "link", "set", device, "up")
@@ -67,11 +71,11 @@ class CutNetwork(LocalFederation):
 
     def cut(self):
         """Pull the cable between the two halves."""
-        _inside(SWITCH, "ip", "link", "set", "cable0", "down")
+        _inside(self._switch, "ip", "link", "set", "cable0", "down")
 
     def heal(self):
         """Plug it in again."""
-        _inside(SWITCH, "ip", "link", "set", "cable0", "up")
+        _inside(self._switch, "ip", "link", "set", "cable0", "up")
 
     def command(self, name):
         """Run a member inside its namespace."""
@@ -85,6 +89,9 @@ class CutNetwork(LocalFederation):
         return f"10.77.0.{number + 1}"
 
     def _remove(self):
-        for space in (*self.spaces, SWITCH):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", space)
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.splitlines()
+        for space in [line.split()[0] for line in listed if line.startswith(PREFIX)]:
+            owner = space.split("-")[1]
+            if owner == str(os.getpid()) or not os.path.exists(f"/proc/{owner}"):
+                with contextlib.suppress(subprocess.CalledProcessError):
+                    _ip("netns", "del", space)

@@ -14,14 +14,13 @@ SETTINGS = {
     "l2gd": {"p": 0.4, "iterations": 2},
     "network-lasso": {"form": "peers", "iterations": 3},
     "pdbo-mtl": {"predictors": 2, "pushes": 2, "depth": 2, "gossip": 2, "upper": "held-out"},
-    **dict.fromkeys(("component", "fedper", "fedrep", "spdb"), BIAS),
+    **dict.fromkeys(("component", "fedbn", "fedper", "fedrep", "spdb"), BIAS),
     **dict.fromkeys(("scool-attention", "scool-sbm", "scool-mmsbm"), PRUNED),
 }
 
-# One of each kind: neighbours, a hub and clients that take no part, pushes and acknowledgements.
-FEW = ["gossip-sgd", "fedavg", "sgp"]
-
 
 def methods():
-    """Return the names of all methods that learn in rounds."""
-    return [row.name for row in METHODS if not issubclass(registry.load("methods", row.name), Solved)]
+    """Return the names of all methods that send messages, not samples, in rounds."""
+    found = {row.name: registry.load("methods", row.name) for row in METHODS}
+    alone = {name for name, kind in found.items() if kind.topology == "none" or kind.role == "pooled"}
+    return [name for name, kind in found.items() if name not in alone and not issubclass(kind, Solved)]

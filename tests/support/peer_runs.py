@@ -1,5 +1,7 @@
 """Federations as processes of this machine: their files, the same as a simulation, what differs, how far they are."""
 
+import os
+import textwrap
 import time
 from pathlib import Path
 
@@ -12,18 +14,25 @@ from coterie.experiment.result import Result
 from coterie.experiment.run import execute
 from coterie.sites.data import load_everyone
 from coterie.sites.federation import FederationFile
+from coterie.sites.local import LocalFederation
 from coterie.storage.toml import dump_toml
+from support.killing import LIMITED
 from support.site_cases import federation_tables
 
-__all__ = ["STAGED", "Watch", "differences", "simulate", "write_federation"]
+__all__ = ["STAGED", "SmallDisk", "Watch", "differences", "listens", "simulate", "write_federation"]
 
 STAGED = f"{Path(__file__).parent / 'staged_method.py'}:Halving"  # a method whose graph is cut down
 NOT_OF_A_SITE = {"graph_l1", "graph_auroc", "graph_ari"}  # compares a whole graph with the truth
 
 
 def write_federation(folder, names, **changes):
-    """Write a federation.toml of these members; a keyword changes keys of a section. Returns the file."""
-    members = [{"name": name, "address": f"127.0.0.1:{7000 + i}"} for i, name in enumerate(names)]
+    """Write a federation.toml of these members; a keyword changes keys of a section. Returns the file.
+
+    `outbound` names members without an address, who only open connections themselves.
+    """
+    outbound = changes.pop("outbound", ())
+    addresses = {name: {"address": f"127.0.0.1:{7000 + i}"} for i, name in enumerate(names) if name not in outbound}
+    members = [{"name": name, **addresses.get(name, {})} for name in names]
     defaults = {"federation": {"name": "local", "deadline": 30.0, "start_deadline": 240.0}, "members": members}
     tables = federation_tables(**defaults)
     for section, values in changes.items():
@@ -40,8 +49,11 @@ def simulate(path, out, device):
     return execute(Job.of(*load_everyone(federation)), out=out, device=device)
 
 
-def differences(folders, simulated):
-    """Say where the folders of all members, in the order of their ids, and a simulation differ."""
+def differences(folders, simulated, tolerance=0.0):
+    """Say where the folders of all members, in the order of their ids, and a simulation differ.
+
+    By more than `tolerance`, relative to a number or to the largest of an array; the default is: in any bit.
+    """
     found, parts = [], [Result.read(folder) for folder in folders]
     for i, (part, folder) in enumerate(zip(parts, folders, strict=True)):
         name = part.names[0]
@@ -52,12 +64,17 @@ def differences(folders, simulated):
             for key in theirs.keys() - NOT_OF_A_SITE - {"round"}:
                 # The loss during training is only shown: with all optimisations the compiler may sum it in another
                 # order where several clients share a program. Nothing that is trained or scored depends on it.
-                tolerance = 1e-6 if key == "train_loss" else 0.0
-                if not np.allclose(ours[key], [theirs[key][i]], rtol=tolerance, atol=0.0, equal_nan=True):
-                    found.append(f"{key} of {name} in round {theirs['round']}")
+                allowed = max(tolerance, 1e-6 if key == "train_loss" else 0.0)
+                if not np.allclose(ours[key], [theirs[key][i]], rtol=allowed, atol=0.0, equal_nan=True):
+                    far = float(np.max(np.abs(np.asarray(ours[key]) - theirs[key][i])))
+                    found.append(f"{key} of {name} in round {theirs['round']} by {far:.1e}")
         model, other = (_arrays(root, name) for root in (folder, simulated.folder))
-        if model.keys() != other.keys() or any(not np.array_equal(model[key], other[key]) for key in other):
+        if model.keys() != other.keys():
             found.append(f"model of {name}")
+        elif any(not np.array_equal(model[key], other[key]) for key in other):
+            far = max(float(np.abs(model[key] - other[key]).max() / np.abs(other[key]).max()) for key in other)
+            if far > tolerance:
+                found.append(f"model of {name} by {far:.1e} of its largest number")
     keys = ["round", "sender", "receiver"]
     together = pd.concat([part.ledger.edges() for part in parts]).groupby(keys, as_index=False).sum()
     if not together.equals(simulated.ledger.edges()):
@@ -68,6 +85,29 @@ def differences(folders, simulated):
 def _arrays(folder, client):
     (file,) = Path(folder, "models").glob(f"?????-{client}.safetensors")
     return safetensors.numpy.load(file.read_bytes())
+
+
+class SmallDisk(LocalFederation):
+    """A federation in which some members cannot write files beyond `limits[name]` bytes: their disk is full then."""
+
+    def __init__(self, *args, limits, **options):
+        super().__init__(*args, **options)
+        self.limits = limits
+
+    def command(self, name):
+        """Limit what the process of a member may write."""
+        python, _, _, *words = super().command(name)
+        limited = [python, "-c", textwrap.dedent(LIMITED), str(self.limits.get(name))]
+        return [*limited, *words] if name in self.limits else super().command(name)
+
+
+def listens(number):
+    """Say whether a process waits for connections (Linux)."""
+    waiting = set()
+    for table in ("tcp", "tcp6"):
+        rows = [line.split() for line in Path(f"/proc/{number}/net/{table}").read_text().splitlines()[1:]]
+        waiting |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+    return any(os.readlink(file) in waiting for file in Path(f"/proc/{number}/fd").iterdir())
 
 
 class Watch:

@@ -171,7 +171,8 @@ class PDBOMTL(LocalSGD, Method):
         )
         updates, outer = peers.each(self._adam().update, hypergradient.value, state.outer)
         pushed = state.pushed + self.depth * {"local": 0, "hgp": 1}.get(self.estimator, self.gossip)
-        return state._replace(weights=tree.plus(state.weights, updates), outer=outer, pushed=pushed), info
+        weights = tree.plus(state.weights, peers.seal(updates))
+        return state._replace(weights=weights, outer=outer, pushed=pushed), info
 
     def _data(self, task: Task, peers: Peers, clients: Clients) -> Any:
         """Return each client's samples of the inner problem and of the outer cost."""

@@ -48,6 +48,10 @@ class Patience:
             self._counts.absent[name] += 1
         self.absent, self.left, self.limit = set(), limit, limit
 
+    def leave(self, seconds: float) -> None:
+        """Give the last answers so many seconds, however long the round has taken: without them messages get lost."""
+        self.left = self.limit = seconds
+
     def hear(self, name: str, what: bytes = COMPUTES) -> None:
         """Note that a member said something."""
         self._said[name] = (what if what in SHARES else COMPUTES, time.monotonic())

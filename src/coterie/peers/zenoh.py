@@ -94,7 +94,7 @@ class ZenohCarrier:
         if not self._session.is_open:
             return
         try:
-            self._patience.left = min(self._patience.left, LEAVE)
+            self._patience.leave(LEAVE)
             self._drain(math.inf)
         finally:
             self.stop()

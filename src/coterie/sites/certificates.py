@@ -5,7 +5,7 @@ import ipaddress
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.errors import CoterieError, shown
 from coterie.sites.members import wrong_name
@@ -15,11 +15,40 @@ from coterie.storage.commands import command
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["common_name", "described", "wrong_certificate"]
+__all__ = ["Validity", "common_name", "described", "wrong_certificate"]
 
 LONGEST_CHAIN = 8
 LEAST_RSA = 2048
 CURVES = ("secp256r1", "secp384r1")
+SOON = datetime.timedelta(days=1)
+
+
+class Validity(NamedTuple):
+    """Until when a member's certificate can be used; the engine then closes all its connections without a word."""
+
+    file: str
+    end: datetime.datetime
+
+    @classmethod
+    def of(cls, files: TlsFiles) -> "Validity":
+        """Read it from the member's file; of several certificates in it the first one to end counts."""
+        chain = read_certificates(Path(files.certificate))
+        return cls(files.certificate, min(certificate.not_valid_after_utc for certificate in chain))
+
+    def refuse(self, now: datetime.datetime | None = None) -> None:
+        """End a run whose certificate has expired meanwhile."""
+        if (now or datetime.datetime.now(datetime.UTC)) >= self.end:
+            raise CoterieError(
+                f"{self.file} has expired on {self.end:%Y-%m-%d %H:%M} UTC, and no member talks to this one any more; "
+                "issue a new one, and start this member again: it goes on from its checkpoint"
+            )
+
+    def warning(self, now: datetime.datetime | None = None) -> str | None:
+        """Say that the end is near, or None."""
+        left = self.end - (now or datetime.datetime.now(datetime.UTC))
+        if left > SOON:
+            return None
+        return f"{self.file} expires on {self.end:%Y-%m-%d %H:%M} UTC; this member stops then: issue a new one in time"
 
 
 def wrong_certificate(

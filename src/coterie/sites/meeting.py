@@ -234,13 +234,19 @@ class Meeting:
         waiting = any(card.round >= latest and self.me not in card.absent for card in cards)
         return latest if waiting else latest + 1
 
-    def company(self, number: int) -> None:
-        """Wait until somebody else is there; refuse to go on alone, unless the others have come to the end."""
+    def company(self, number: int, refuse: Callable[[], None] = lambda: None) -> None:
+        """Wait until somebody else is there; refuse to go on alone, unless the others have come to the end.
+
+        Args:
+            number: the round to begin.
+            refuse: raises where waiting is in vain.
+        """
         if self.others or len(self.names) == 1 or self.done >= {name for name in self.names if name != self.me}:
             return
         self.note(f"all other members are gone; waiting {self.patience:g} seconds for one of them")
         end = time.monotonic() + self.patience
         while not self.others:
+            refuse()
             if time.monotonic() > end:
                 raise CoterieError(
                     f"all other members are gone since round {number - 1}; this one has stopped there: start it again "

@@ -74,6 +74,7 @@ class Site(Place):
         folder: the folder of the run; None writes nothing.
         pace: seconds from the start of a round to that of the next one, at least: a member on a busy machine.
         all_to_all: clients up to which, without a hub, everybody sends to everybody.
+        refuse: raises where this member may not go on, for example because its certificate has expired.
     """
 
     network: Transport
@@ -88,9 +89,10 @@ class Site(Place):
         folder: Path | None = None,
         pace: float = 0.0,
         all_to_all: int = ALL_TO_ALL,
+        refuse: Callable[[], None] = lambda: None,
     ):
         self.members, self.status = members, Status()
-        self._pace, self._began = pace, 0.0
+        self._pace, self._began, self._refuse = pace, 0.0, refuse
         self._join, self._folder = join, folder
         self._line = Line()
         self._log: DeliveryLog | None = None
@@ -121,7 +123,8 @@ class Site(Place):
         """See `Place.next_round`."""
         time.sleep(max(0.0, self._began + self._pace - time.monotonic()))
         self._began = time.monotonic()
-        self.meeting.company(number)
+        self._refuse()
+        self.meeting.company(number, self._refuse)
         number = max(number, self.meeting.card.round)
         if self._late or self.network.heard_round > number:
             number = self.meeting.current(number)
@@ -139,6 +142,8 @@ class Site(Place):
 
     def round_done(self, number: int, block: Any = None, graph: Graph | None = None) -> None:
         """See `Place.round_done`: write down what arrived."""
+        if self.carrier.failure is not None:
+            raise self.carrier.failure
         if self._log is not None:
             self._log.round(number, self._line.deliveries)
         self._line.deliveries.clear()

@@ -1,7 +1,8 @@
 """What leaves a site and what reaches it: a carrier around the real one that counts frames and writes `sent.jsonl`.
 
 Each line of the file is one message that left: its round and exchange, its kind, sender and receiver, its size and the
-SHA-256 of its content (the frame without its header). The file is a log of what happened and is never shortened.
+SHA-256 of its content (the frame without its header). The file is a log of what happened and is never shortened. What
+cannot be written there is not sent: others hear "nothing this time", and the member ends after the round.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from coterie.codecs.frame import HEADER
+from coterie.errors import CoterieError
 from coterie.peers.ledger import HUB as HUB_NAME
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Carrier, Frames, Pair
 from coterie.storage.durable import storage_errors
@@ -37,10 +39,13 @@ class RecordingCarrier:
 
     Attributes:
         alone: nothing is sent: a member that was not there at the start begins without the others.
+        failure: why the file cannot be written any more, if so. The program calls `exchange`, and whatever that raises
+            would reach people as an error of the compiler; so it is kept for the end of the round (`Site.round_done`).
     """
 
     def __init__(self, inner: Carrier, names: Sequence[str], ids: Sequence[int], folder: Path | None = None):
         self.hub, self.alone = inner.hub, False
+        self.failure: CoterieError | None = None
         self._inner, self._names = inner, tuple(names)
         self._row = {client: row for row, client in enumerate(ids)}
         self._here = {*ids, *([HUB] if inner.hub else [])}
@@ -57,8 +62,14 @@ class RecordingCarrier:
         """See `Carrier.exchange`."""
         if self.alone:
             return {pair: frame for pair, frame in frames.items() if pair[1] in self._here}
+        try:
+            if self.failure is None:
+                self._write(number, exchange, frames)
+        except CoterieError as error:
+            self.failure = error
+        if self.failure is not None:
+            frames = {pair: frame for pair, frame in frames.items() if pair[1] in self._here}
         self._count(number, frames, end=0)
-        self._write(number, exchange, frames)
         received = self._inner.exchange(number, exchange, frames, outgoing, incoming)
         self._count(number, received, end=1)
         return received

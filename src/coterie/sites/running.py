@@ -28,6 +28,7 @@ from coterie.peers.faulty import FaultyCarrier
 from coterie.peers.injection import Injection
 from coterie.peers.zenoh import ZenohCarrier
 from coterie.sites.cards import Card
+from coterie.sites.certificates import Validity
 from coterie.sites.data import load_site
 from coterie.sites.federation import FederationFile
 from coterie.sites.meeting import Meeting
@@ -106,7 +107,11 @@ def run_site(
             recorded = RecordingCarrier(injected, federation.names, (me,), folder)
             return Network(transport, recorded, meeting)
 
-        place = Site(members, join, federation.hub is not None, folder, pace, job.settings.all_to_all)
+        validity = Validity.of(site.tls) if federation.settings.tls and site.tls is not None else None
+        if validity is not None and (warning := validity.warning()):
+            note(warning)
+        refuse = (lambda: None) if validity is None else validity.refuse
+        place = Site(members, join, federation.hub is not None, folder, pace, job.settings.all_to_all, refuse)
         if watch is not None:
             watch(place)
         result = execute(job, out=folder, device=device, progress=progress, place=place)

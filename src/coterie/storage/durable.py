@@ -12,6 +12,7 @@ from coterie.storage.commands import command
 
 __all__ = ["durable_write", "storage_errors", "sync_folder"]
 
+SITE = "members.json"  # is in the folder of a member of a federation
 OURS = ("coterie.json", "coterie.json.tmp", "config.toml", "comparison.toml")  # one is in every folder of ours
 
 FULL = {
@@ -29,9 +30,11 @@ def storage_errors(run: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             where = error.filename or run
+            site = (run / SITE).exists()  # of a federation: it goes on together with the others
+            again = "start this member again" if site else f"`{command('resume', run)}` continues"
             raise StorageError(
-                f"{FULL[error.errno]} while writing {where}; what was saved before is whole: "
-                f"once there is space, `{command('resume', run)}` continues"
+                f"{FULL[error.errno]} while writing {where}; what was saved before is whole: once there is space, "
+                f"{again}"
             ) from error
         raise CoterieError(f"{error.filename or run} cannot be written ({error.strerror or error})") from error
 

@@ -109,7 +109,7 @@ class Case:
         method = changes.pop("method", self.method)
         graph, weights = changes.pop("graph", (self.graph, self.weights))
         kind = Fitting if isinstance(method, Solved) else Training
-        return kind(engine, method, graph, weights, SEED, codec=self.codec, **changes)
+        return kind(engine, method, graph, weights, changes.pop("seed", SEED), codec=self.codec, **changes)
 
     def straight(self, mode: str) -> Outcome:
         """Return the run in one process in which everything arrives."""
