@@ -71,9 +71,9 @@ def sweep(
 
     method.batch_size = [10, 20]
 
-    Candidates that differ in real numbers and seeds only share one program and, where the clients are batched (small
-    models, accelerators), are trained together. results.csv and report.html are in the folder, and a run for each
-    candidate and seed. The same command, or `coterie resume`, continues a sweep that was stopped.
+    Candidates that differ in real numbers and seeds only share one program and, where that is faster (small models,
+    accelerators), are trained together. results.csv and report.html are in the folder, and a run for each candidate and
+    seed. The same command, or `coterie resume`, continues a sweep that was stopped.
     """
     from coterie.comparison.sweeps.axes import flat
     from coterie.comparison.sweeps.plan import SweepConfig
