@@ -46,6 +46,7 @@ def choose_device(
     import jax
 
     from coterie.numerics import host
+    from coterie.numerics.threefry import write_out_on_cpu
 
     kind, index = _kind_and_number(name)
     began = None if folder is None else read_machine(folder)
@@ -56,6 +57,7 @@ def choose_device(
     with contextlib.suppress(RuntimeError):  # JAX was used before: the number of CPU devices cannot change
         jax.config.update("jax_num_cpu_devices", cores)
     keep_programs()
+    write_out_on_cpu()
     with _threads(cores):
         if kind != "cpu":
             gpus, number = _gpus(jax), index or 0
