@@ -13,6 +13,7 @@ import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.experiment.result import Result
+from coterie.numerics.agreement import adjusted_rand
 from coterie.numerics.components import connected_components
 from coterie.spec import nearest
 from coterie.storage.csv_text import csv_bytes
@@ -182,9 +183,7 @@ def groups_found(subject: "Comparison | Result", method: str | None = None, know
     groups = tuple(tuple(names[i] for i in np.flatnonzero(labels == g)) for g in range(labels.max() + 1))
     agreement, truth = None, ""
     if known is not None and len(set(np.asarray(known).tolist())) > 1:
-        from sklearn.metrics import adjusted_rand_score
-
-        agreement = float(adjusted_rand_score(np.asarray(known), labels))
+        agreement = adjusted_rand(known, labels)
         truth = ", which are the true ones" if agreement > 1 - 1e-9 else f" (adjusted Rand index {agreement:.2f})"
     return GroupsFound(groups, labels, f"{_sentence(groups)}{truth}.", agreement)
 

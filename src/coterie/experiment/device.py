@@ -58,6 +58,7 @@ def choose_device(
     import jax
 
     from coterie.numerics import host
+    from coterie.numerics.threefry import write_out_on_cpu
 
     kind, index = _kind_and_number(name)
     if devices is not None and index is not None:
@@ -72,6 +73,7 @@ def choose_device(
     with contextlib.suppress(RuntimeError):  # JAX was used before: the number of CPU devices cannot change
         jax.config.update("jax_num_cpu_devices", cores)
     keep_programs()
+    write_out_on_cpu()
     with _threads(cores):
         if kind != "cpu":
             gpus, number = _gpus(jax), index or 0

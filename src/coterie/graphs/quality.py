@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.numerics.agreement import adjusted_rand, area_under_roc
+
 __all__ = ["graph_quality", "true_groups"]
 
 LARGEST = 2000  # clients up to which groups are computed from the K x K weights
@@ -41,12 +43,10 @@ def graph_quality(table: dict[str, np.ndarray], groups: np.ndarray) -> dict[str,
     np.add.at(matrix, (np.arange(clients)[:, None], neighbours), weights)
     truth = groups[:, None] == groups[None, :]
     pairs = ~np.eye(clients, dtype=bool)
-    from sklearn.metrics import adjusted_rand_score, roc_auc_score
-
     # Rows are comparable only after scaling: clients differ in how much weight they keep for themselves.
     scaled = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-12)
-    figures["graph_auroc"] = float(roc_auc_score(truth[pairs], scaled[pairs]))
-    figures["graph_ari"] = float(adjusted_rand_score(groups, _read_groups(scaled, len(np.unique(groups)))))
+    figures["graph_auroc"] = area_under_roc(truth[pairs], scaled[pairs])
+    figures["graph_ari"] = adjusted_rand(groups, _read_groups(scaled, len(np.unique(groups))))
     return figures
 
 
@@ -63,9 +63,9 @@ def _distance(weights: np.ndarray, same: np.ndarray, groups: np.ndarray) -> floa
 
 def _read_groups(weights: np.ndarray, count: int) -> np.ndarray:
     """Cluster the clients by average linkage on how strongly two clients weight each other."""
-    from sklearn.cluster import AgglomerativeClustering
+    from scipy.cluster.hierarchy import cut_tree, linkage
 
     affinity = (weights + weights.T) / 2
     distance = affinity.max() - affinity
-    np.fill_diagonal(distance, 0)
-    return AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average").fit_predict(distance)
+    tree = linkage(distance[np.triu_indices(len(distance), 1)], "average")
+    return cut_tree(tree, n_clusters=count)[:, 0]

@@ -17,6 +17,7 @@ from jax import lax
 from coterie.data.clients import Split
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
+from coterie.numerics.integers import quotient, remainder
 from coterie.spec import param, spec
 from coterie.traced import changed, is_off
 
@@ -174,13 +175,13 @@ class LocalSGD:
             order = jnp.argsort(rank) if size < n else jnp.arange(n)  # a full batch needs no shuffling
 
             def start_of(t: jax.Array) -> jax.Array:  # the first steps take one more sample than the others
-                return t * (data.count // own_steps) + jnp.minimum(t, data.count % own_steps)
+                return t * quotient(data.count, own_steps) + jnp.minimum(t, remainder(data.count, own_steps))
 
             def one_step(t: jax.Array, carry: tuple) -> tuple:
                 place = start_of(t) + jnp.arange(size)
                 mask = place < start_of(t + 1)
                 # Masked places repeat the client's own samples, so that padding reaches no gradient and no statistic.
-                indices = order[place % jnp.maximum(data.count, 1)]
+                indices = order[remainder(place, jnp.maximum(data.count, 1))]
                 return step(carry, indices, mask, jax.random.fold_in(step_key, t))
 
             return lax.fori_loop(0, own_steps, one_step, carry)
@@ -196,12 +197,12 @@ class LocalSGD:
         n = data.x.shape[0]
         size = min(self.batch_size, n) or n
         # Under vmap a bound that differs between clients becomes a mask: clients that have finished their pass wait.
-        return -(-n // size) if task.equal_sizes else (data.count + size - 1) // size
+        return -(-n // size) if task.equal_sizes else quotient(data.count + (size - 1), size)
 
     def _draw(self, n: int, count: jax.Array, key: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Draw the minibatch of local step t with replacement; batch size 0 takes every sample once."""
         draw_key, step_key = jax.random.split(jax.random.fold_in(key, t))
         if self.batch_size == 0:
-            return jnp.arange(n) % jnp.maximum(count, 1), jnp.arange(n) < count, step_key
+            return remainder(jnp.arange(n), jnp.maximum(count, 1)), jnp.arange(n) < count, step_key
         indices = jax.random.randint(draw_key, (self.batch_size,), 0, count)
         return indices, jnp.ones(self.batch_size, bool), step_key

@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie.experiment.cluster_path import has_path
 from coterie.experiment.result import Result
+from coterie.numerics.agreement import adjusted_rand
 from coterie.pages.html import Html, figure, h, join
 from coterie.pages.weights import evenly
 from coterie.pages.words import clip, count_text
@@ -125,9 +126,7 @@ def _reading(path: Any, labels: np.ndarray, groups: Any) -> str:
 def _against(path: Any, labels: np.ndarray, groups: Any) -> str:
     if groups is None or len(set(groups)) < 2:
         return ""
-    from sklearn.metrics import adjusted_rand_score
-
-    index = np.array([adjusted_rand_score(groups, row) for row in labels])
+    index = np.array([adjusted_rand(groups, row) for row in labels])
     exact = np.flatnonzero(index == 1)
     best = int(index.argmax())
     count = f"the {count_text(len(set(groups)))} known groups"

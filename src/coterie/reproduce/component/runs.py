@@ -16,6 +16,7 @@ from coterie.experiment.config import Experiment
 from coterie.experiment.job import Job, load_federation, make_task
 from coterie.experiment.result import Result
 from coterie.experiment.run import execute
+from coterie.numerics.agreement import adjusted_rand
 from coterie.reproduce.component import layout
 from coterie.reproduce.component.elements import elements, example, figure6, updates
 from coterie.reproduce.component.frontier import (
@@ -141,8 +142,6 @@ def run_groups(
     progress: ComparisonProgress | None = None,
 ) -> Outcome:
     """Follow the network lasso's path over planted groups, on several networks; see `layout.path`."""
-    from sklearn.metrics import adjusted_rand_score
-
     table = []
     for neighbours in networks:
         for draw in _draws(seeds):
@@ -154,7 +153,7 @@ def run_groups(
             for row in result.path().to_dict("records"):
                 scores = {name: row[f"{name}_score"] for name in ("validation", "test")}
                 about = {"neighbours": neighbours, "draw": draw, "lam": row["lam"], "clusters": row["clusters"]}
-                ari = float(adjusted_rand_score(job.federation.groups, row["labels"]))
+                ari = adjusted_rand(job.federation.groups, row["labels"])
                 table.append(about | {"ari": ari, **scores})
     return Outcome({"draws": seeds, "networks": [_summary(table, each) for each in networks]}, {"groups": table})
 

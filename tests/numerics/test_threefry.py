@@ -1,0 +1,27 @@
+"""The written-out hash: published values, and JAX's own bits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.random import threefry_2x32
+
+from coterie.numerics.threefry import hash_pairs
+
+# Known answers of Random123's Threefry-2x32 with 20 rounds (Salmon et al. 2011): counter, key, result.
+KNOWN = [
+    ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "result"), KNOWN)
+def test_known_answers(counter, key, result):
+    assert tuple(map(int, hash_pairs(*map(jnp.uint32, (*key, *counter))))) == result
+
+
+def test_the_bits_are_jaxs():
+    key, counts = np.array([7, 2**31], np.uint32), np.arange(10, dtype=np.uint32)
+    ours = jax.jit(hash_pairs)(key[0], key[1], counts[:5], counts[5:])
+    np.testing.assert_array_equal(np.concatenate(ours), threefry_2x32(key, counts))
