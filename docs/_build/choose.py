@@ -33,6 +33,7 @@ clients differ?". `coterie compare` tunes every method on validation samples, so
 | Everyone should have a model near a good common start, new clients too | `per-fedavg` | `fedavg-finetuned`, `pfedme` |
 | There is no hub, links go both ways | `gossip-sgd` | `spd`, `d2` or `gnsd` if clients differ; `pfedgraph` to learn whom to hear |
 | There is no hub, links are directed or fail | `sgp` | `pdbo-mtl` |
+| They are often away, fail or are slow | any of the above, compared with `--participation`, `--dropout`, `--slow` | [Clients that are away](../concepts/world.md) |
 | Bytes are scarce | `fedproto` (classes), `lg-fedavg` | any method with a [codec](../reference/codecs.md) |
 | A table with few rows, and standard errors matter | `hierarchical` | `pooled-exact`, the [estimators](../reference/estimators.md) |
 
@@ -47,6 +48,8 @@ TABLE = """
 "Price" is what a client sends and receives in one round, relative to `fedavg`'s: {clients} clients, the digits, an MLP, every method
 with its default settings and its default graph (in a complete graph a client talks to {others} others). "once" means that it
 pays before the first round, or in its only one. A graph's name stands behind neighbours, or behind a hub that works along a graph.
+`fedbn` keeps the first layer's bias here, since an MLP has no normalisation layer. The prices come from the ledger:
+`python docs/_build/choose.py --measure` measures them again.
 
 | method | family | talks to | what is personal | what is sent | price |
 |---|---|---|---|---|---|
@@ -93,7 +96,7 @@ ABOUT = {
     "scool-mmsbm": ("learned graph", "the model", "the model, and losses"),
     "fomo": ("learned graph", "the model", "the model, twice"),
     "cga": ("learned graph", "the model", "the model, and gradients"),
-    "dada": ("learned graph", "the model", "the model"),
+    "dada": ("learned graph", "the model", "the model, twice, and weights"),
     "meta-l2c": ("learned graph", "the model", "the update, and a gradient"),
     "pfedgraph": ("learned graph", "the model", "the model, and its change"),
     "fedamp": ("learned graph", "the model", "the model, twice"),
@@ -103,7 +106,7 @@ ABOUT = {
     "d2": ("gossip", "nothing in the limit", "the model"),
     "gnsd": ("gossip", "nothing in the limit", "the model and a tracker"),
     "spdb": ("gossip, layers", "the last layers", "the other layers"),
-    "pdbo-mtl": ("gossip", "weights of base predictors", "the base predictors"),
+    "pdbo-mtl": ("gossip", "weights of base predictors", "the base predictors, 100 times"),
 }
 
 
@@ -149,8 +152,6 @@ def measured(names: list[str]) -> dict[str, list[str]]:
         cls = registry.load("methods", name)
         method = cls(**model)
         talks_to = {"none": "nobody", "hub": "a hub"}.get(method.topology, f"neighbours ({method.default_graph})")
-        if method.topology == "graph" and method.uses_hub:
-            talks_to = f"a hub ({method.default_graph})"
         if isinstance(method, Solved):
             return talks_to, None
         job = Job.of(Experiment.from_objects(federation, "mlp", method), federation)
@@ -159,6 +160,9 @@ def measured(names: list[str]) -> dict[str, list[str]]:
             training = Training(engine, job.method, job.graph, job.weights, seed)
             traffic = jax.tree.map(lambda a: a[None], training.price(training.init()[0]))
             ledger.add(seed + 1, traffic, job.graph.neighbours)
+        by_hub = any("up_bytes" in block for block in ledger.blocks)
+        if method.topology == "graph" and by_hub and not any("heard_bytes" in block for block in ledger.blocks):
+            talks_to = f"a hub ({method.default_graph})"  # which works along the graph
         totals = ledger.totals()
         return talks_to, float(np.mean(totals["sent"] + totals["received"])) / SEEDS
 

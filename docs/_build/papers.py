@@ -79,7 +79,8 @@ def section(record: Record) -> str:
     columns = {"paper": "paper", "printed": "as printed", "tuned": "tuned", "gain": "over alone"}
     shown = {key: head for key, head in columns.items() if any(row[key] for row in record["rows"])}
     seeds = "" if record["seeds"] is None else str(record["seeds"])
-    text = f"\n### {record['title']}\n\n{record['source']}. Cells: {record['statistics']}.\n\n    {record['command']}\n\n"
+    commands = "".join(f"    {each}\n" for each in record["command"].splitlines())
+    text = f"\n### {record['title']}\n\n{record['source']}. Cells: {record['statistics']}.\n\n{commands}\n"
     text += line(["row", *shown.values(), "seeds"]) + line(["---"] * (len(shown) + 2))
     for row in record["rows"]:
         name = f"`{row['row']}`" + (f" ({row['name']})" if row["name"] else "")

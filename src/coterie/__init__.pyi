@@ -1,5 +1,7 @@
 from coterie.comparison.compare import compare as compare
 from coterie.comparison.comparison import Comparison as Comparison
+from coterie.comparison.sweeps.result import Sweep as Sweep
+from coterie.comparison.sweeps.sweep import sweep as sweep
 from coterie.data import federation as federation
 from coterie.data import load as load
 from coterie.data import pool as pool

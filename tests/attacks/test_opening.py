@@ -64,6 +64,14 @@ def naming(section: str, kind: str = "run"):
     return prepare
 
 
+def sweeping(folder: Path) -> None:
+    """Put code into the folder `x` of a sweep, and its name among the values that it tries."""
+    (folder / "x").mkdir()
+    (folder / "x/evil.py").write_text(EVIL)
+    (folder / "x/coterie.json").write_text('{"format": 1, "kind": "sweep"}')
+    (folder / "x/sweep.toml").write_text("format = 1" + EXPERIMENT + 'sweep = { method = ["x/evil.py:X"] }\n')
+
+
 SECTIONS = ("data", "partition", "model", "method", "graph", "codec")
 LOCAL, MORE = 'methods."local"', ("compare", "e.toml", "--methods", "fedavg", "--out", "x")
 PREDICT, EXPORT = ("predict", "x", "new.npy", "--client", "client-0"), ("export", "x", "--client", "client-0")
@@ -75,6 +83,8 @@ ATTACKS = [
     Attack("comparison data", naming("data", "compare"), ("resume", "x"), WANTS.format("data")),
     Attack("comparison method", naming(LOCAL, "compare"), ("resume", "x"), WANTS.format("method")),
     Attack("comparison again", naming(LOCAL, "compare"), ("compare", "x/comparison.toml"), WANTS.format("method")),
+    Attack("sweep", sweeping, ("resume", "x"), WANTS.format("method")),
+    Attack("sweep again", sweeping, ("sweep", "x/sweep.toml", "--dry-run"), WANTS.format("method")),
     Attack("comparison with more", naming(LOCAL, "compare"), MORE, WANTS.format("method")),
     *(
         Attack(f"{command[0]} {section}", naming(section), command, WANTS.format(section))

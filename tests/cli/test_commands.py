@@ -456,6 +456,10 @@ def test_arrays_that_do_not_fit_are_one_sentence():
         (["compare", "--rounds", "0"], "run.rounds must be at least 1"),
         (["compare", "--seeds", "0"], "compare.seeds must be at least 1"),
         (["compare", "--clients", "0"], "partition.clients must be at least 1"),
+        (["compare", "--participation", "0"], "world.participation must be greater than 0"),
+        (["compare", "--dropout", "1.5"], "world.dropout must be at most 1"),
+        (["compare", "--slow", "-1"], "world.slow must be at least 0"),
+        (["compare", "--late", "0"], "world.late must be at least 1"),
         (["compare", "--set", "method.rl=0.1"], "method.rl is not for every method"),
         (["compare", "--set", "methods.ditto.ty=1"], "ditto: unknown key method.ty"),
         (["compare", "--set", "methods.ditto=1"], "write methods.NAME.KEY=VALUE"),
@@ -521,3 +525,18 @@ def test_init_writes_an_experiment_that_check_describes_and_nothing_is_trained()
     assert {path.name for path in Path().iterdir()} == {"visits.csv", "experiment.toml"}
     refuse("Name it with --target COLUMN", "check", "visits.csv", "--device", "cpu")
     refuse("name the table's file", "compare", "--target", "died", "--device", "cpu")
+
+
+def test_sweep_shows_its_candidates_before_it_trains(experiment):
+    file = Path("swept.toml")
+    text = "".join(line.strip() + "\n" for line in Path(experiment).read_text().splitlines())
+    file.write_text(text + '[sweep]\nmethod.name = ["ditto", "fedavg"]\nmethod.lr = [0.1, 0.2]\nseed = [0, 1]\n')
+    refuse("[sweep]: run it with `coterie sweep swept.toml`", "run", file)
+    refuse("[sweep]: run it with `coterie sweep swept.toml`", "compare", file)
+    refuse("unknown key method.lrr for ditto; did you mean lr?", "sweep", file, "--set", "sweep.method.lrr=[1.0]")
+    refuse("there is no section [sweep]", "sweep", experiment)
+    outcome = call("sweep", file, "--dry-run", "--device", "cpu")
+    assert outcome.exit_code == 0, outcome.output
+    assert re.search(r"^\s+4\s+fedavg\s+0.2\s+0 1\s*$", outcome.stdout, re.MULTILINE)
+    assert "4 candidates, 8 runs, 2 programs to compile (4 runs together, 4 runs together)" in outcome.stdout
+    assert sorted(path.name for path in Path().iterdir()) == ["swept.toml"]

@@ -11,6 +11,7 @@ import pytest
 
 import coterie as ct
 from coterie.comparison.config import ComparisonConfig
+from coterie.comparison.sweeps.plan import SweepConfig, by_key
 from coterie.errors import CoterieWarning
 from coterie.experiment.config import SECTIONS, Experiment, RunSettings
 from coterie.experiment.job import Job
@@ -19,6 +20,7 @@ from coterie.methods.base import Method
 from coterie.models.augment import Augment
 from coterie.pages import page as report_page
 from coterie.peers.base import Peers
+from coterie.peers.world import World
 from coterie.registry import imported
 from coterie.sites.federation import FederationFile
 from coterie.sites.site import SiteFile
@@ -226,8 +228,15 @@ def test_config_files_in_the_docs_are_valid(page):
             FederationFile.from_dict(tables, "federation.toml")
         elif "site" in tables:
             SiteFile.from_dict(tables, "site.toml")
+        elif "sweep" in tables:
+            SweepConfig.from_dict(tables)
         else:
             ComparisonConfig.from_dict(tables)
+
+
+def test_the_example_of_a_sweep_has_the_programs_it_names():
+    swept = SweepConfig.from_dict(read_toml(ROOT / "examples" / "sweep.toml"))
+    assert (swept.runs[-1].candidate, len(swept.runs), len(by_key(swept.runs, "program"))) == (24, 48, 2)
 
 
 def test_files_page_shows_the_defaults():
@@ -235,7 +244,7 @@ def test_files_page_shows_the_defaults():
     text = blocks(ROOT / "docs" / "reference" / "files.md", "toml")[0]
     tables = tomllib.loads(text)
     commons = {section: imported(kind.common, section) for section, kind in SECTIONS.items() if kind.common}
-    for section, common in (commons | {"run": RunSettings, "augment": Augment}).items():
+    for section, common in (commons | {"run": RunSettings, "augment": Augment, "world": World}).items():
         for field in describe(common):
             if field.name == "clients":  # 20 for the digits, whatever the data have elsewhere
                 continue

@@ -160,12 +160,12 @@ def test_candidates_as_one_program_are_the_candidates_one_by_one(monkeypatch):
     methods = [Ditto(lr=0.1), Ditto(lr=0.3, tie=1.0)]
     stacked = StackedTraining(engine, methods, job.graph, job.weights, seed=3)
     state, _ = stacked.init()
-    state, block = stacked.advance(state, 1, 4)
+    state, blocks = stacked.advance(state, 1, 4)
     rows = stacked.evaluate(state, 4)
     for i, method in enumerate(methods):
         alone = Training(engine, method, job.graph, job.weights, seed=3)
         state, own = alone.advance(alone.init()[0], 1, 4)
-        np.testing.assert_allclose(block.loss[i], own.loss, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(blocks[i].loss, own.loss, rtol=1e-5, atol=1e-6)
         expected = alone.evaluate(state, 4)
         np.testing.assert_allclose(rows["validation_loss"][i], expected["validation_loss"], rtol=1e-5, atol=1e-6)
     alone = Trials(job, engine).halving(methods)

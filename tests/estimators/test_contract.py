@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import sklearn
 from scipy import stats
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_predict, cross_val_score, cross_validate
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import coterie.estimators
 from coterie.errors import CoterieError
 from coterie.estimators import (
     HierarchicalLinearRegression,
@@ -57,6 +59,16 @@ def pupils(seed=0, schools=30, districts=5, each=12):
 def routing():
     with sklearn.config_context(enable_metadata_routing=True):
         yield
+
+
+def test_every_public_estimator_is_checked():
+    """By scikit-learn's own list of checks, here or in test_classifiers.py; a new estimator joins one of the lists."""
+    from estimators.test_classifiers import ALL as CLASSIFIERS
+
+    public = {getattr(coterie.estimators, name) for name in coterie.estimators.__all__}
+    found = {one for one in public if isinstance(one, type) and issubclass(one, BaseEstimator)}
+    assert found == {*ALL, *CLASSIFIERS}
+    assert len(found) >= 9
 
 
 # The checks are scikit-learn's; only array API support is skipped, which needs a back end we do not install.

@@ -82,25 +82,43 @@ def test_logistic_errors_are_from_the_full_hessian():
     model = HierarchicalLogisticRegression(random="intercept").fit(x, y, groups=group)
     X = np.column_stack([np.ones(len(x)), x])
 
+    def mode(p, i):
+        """The deviation of a group, the odds of its rows, and their weights."""
+        A, t, u = X[group == i] @ p[1:], y[group == i], 0.0
+        for _ in range(60):
+            mu = expit(A + u)
+            u += (np.sum(t - mu) - u / p[0]) / (np.sum(mu * (1 - mu)) + 1 / p[0])
+        return u, A + u, expit(A + u) * (1 - expit(A + u))
+
     def minus(p):
         """Laplace's approximation, group by group: the mode of one number each."""
-        variance, beta, total = p[0], p[1:], 0.0
+        total = 0.0
         for i in range(20):
-            A, t = X[group == i] @ beta, y[group == i]
-            u = 0.0
-            for _ in range(60):
-                mu = expit(A + u)
-                u += (np.sum(t - mu) - u / variance) / (np.sum(mu * (1 - mu)) + 1 / variance)
-            mu = expit(A + u)
-            total += np.sum(np.logaddexp(0, A + u) - t * (A + u)) + u**2 / (2 * variance)
-            total += 0.5 * np.log(1 + variance * np.sum(mu * (1 - mu)))
+            u, odds, weights = mode(p, i)
+            total += np.sum(np.logaddexp(0, odds) - y[group == i] * odds) + u**2 / (2 * p[0])
+            total += 0.5 * np.log(1 + p[0] * np.sum(weights))
         return total
+
+    def given_variance(p):
+        """The variances of the coefficients, given that of the groups."""
+        information = np.zeros((2, 2))
+        for i in range(20):
+            weights, own = mode(p, i)[2], X[group == i]
+            total = weights @ own
+            information += own.T @ (weights[:, None] * own) - np.outer(total, total) / (weights.sum() + 1 / p[0])
+        return np.diag(np.linalg.inv(information))
 
     at = np.r_[model.variance_components_["group"]["intercept"], model._coefficients()]
     assert -minus(at) == pytest.approx(model.log_likelihood_, abs=1e-8)
     covariance = np.linalg.inv(hessian(minus, at, 1e-3 * np.ones(3)))
     np.testing.assert_allclose(model.bse_, np.sqrt(np.diag(covariance))[1:], rtol=1e-3)
     assert model._inference().errors[0][0, 0] == pytest.approx(np.sqrt(covariance[0, 0]), rel=2e-3)
+    step = np.array([1e-3, 0, 0])
+    slope = (given_variance(at + step) - given_variance(at - step)) / 2e-3
+    freedom = 2 * np.diag(covariance)[1:] ** 2 / (slope**2 * covariance[0, 0])  # Satterthwaite's
+    np.testing.assert_allclose(model.summary().coefficients["df"], freedom, rtol=5e-3)
+    reach = stats.t.ppf(0.95, freedom) * model.bse_
+    np.testing.assert_allclose(model.conf_int(0.9)["upper"], model._coefficients() + reach, rtol=1e-3)
     given = np.sqrt(np.diag(model.global_covariance_))  # as if the variance were known
     assert (model.bse_ > 1.005 * given).any()
     # The restricted likelihood's errors count the variance's uncertainty, too.
@@ -223,6 +241,16 @@ def test_three_classes_without_groups_effects_are_scikit_learns_and_with_them_th
         difference = (criterion(near + step)[0] - criterion(near - step)[0]) / 2e-4
         assert criterion(near)[1][k] == pytest.approx(difference, rel=1e-4, abs=1e-5)
     assert np.abs(gradient).max() < 1e-2
+
+
+def test_a_summary_on_the_boundary():
+    """Nine coefficients that vary between groups of three rows: correlations of 1, from where no step leads on."""
+    random = np.random.default_rng(1)
+    group, x = np.repeat(np.arange(30), 3), random.normal(size=(90, 8))
+    y = x.sum(1) + random.normal(size=30)[group] + (x * random.normal(size=(30, 8))[group]).sum(1)
+    model = HierarchicalLinearRegression().fit(x, y, groups=group)
+    assert "on its boundary" in str(model.summary())
+    assert np.isfinite(model.conf_int()).all(axis=None)
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.soak)])

@@ -63,10 +63,11 @@ def test_corrected_clients_find_the_model_that_is_best_for_all(federation, devic
     assert np.abs(drifted[0] - optimum(federation)).max() > 0.01
 
 
-@pytest.mark.parametrize("renew", ["path", "gradient"])
-def test_scaffold_step_by_step(federation, device, renew):
+@pytest.mark.parametrize(("renew", "counts"), [("path", "samples"), ("gradient", "samples"), ("path", "clients")])
+def test_scaffold_step_by_step(federation, device, renew, counts):
     lr, steps, rounds = 0.1, 3, 3
-    method = Scaffold(lr=lr, batch_size=0, epochs=steps, renew=renew, hub_lr=0.7)
+    method = Scaffold(lr=lr, batch_size=0, epochs=steps, renew=renew, hub_lr=0.7, counts=counts)
+    weights = N if counts == "samples" else np.full(CLIENTS, 1 / CLIENTS)
     _, models = run(training(federation, method, device), rounds)
     x, c, controls = np.zeros(3), np.zeros(3), np.zeros((CLIENTS, 3))
     for _ in range(rounds):
@@ -77,7 +78,7 @@ def test_scaffold_step_by_step(federation, device, renew):
             renewed[k] = controls[k] - c + (x - y[k]) / (steps * lr)
             if renew == "gradient":
                 renewed[k] = slope(x, *own(federation, k))
-        x, c, controls = x + 0.7 * (N @ y - x), c + N @ (renewed - controls), renewed
+        x, c, controls = x + 0.7 * (weights @ y - x), c + weights @ (renewed - controls), renewed
     np.testing.assert_allclose(models, np.tile(x, (CLIENTS, 1)), rtol=1e-11)
 
 

@@ -1,14 +1,19 @@
 """A client is away for two rounds: senders and receivers of mirrored vectors start again, nobody else notices."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie import registry
-from coterie.peers.line import HUB
+from coterie.graphs.topologies import Ring
+from coterie.peers.coding import Coder
+from coterie.peers.line import HUB, Line
 from coterie.peers.mirrors import Mirrors, is_whole
+from coterie.peers.remote import RemotePeers
+from coterie.peers.tables import make_tables
 from coterie.testing.contract import SEED, Case
 from coterie.testing.two_processes import Site, SplitRun, arrivals_of, train
 
@@ -86,3 +91,55 @@ def test_a_receiver_uses_a_change_only_on_top_of_all_changes_before_it(steps):
             assert copy == sent_copy
         elif arrives or not acknowledged:  # it asks for the whole, or the sender knows; else the next one is refused
             sender.forget(pair)
+
+
+class Forgetful:
+    """Everything arrives; in one round some receivers have lost their copies."""
+
+    hub = True
+
+    def __init__(self):
+        self.lost, self.sizes = set(), {}
+
+    def exchange(self, number, exchange, frames, outgoing, incoming):
+        self.sizes[number, exchange] = {pair: len(frame) for pair, frame in frames.items()}
+        return frames
+
+    def lost_copies(self):
+        lost, self.lost = self.lost, set()
+        return lost
+
+
+@pytest.mark.parametrize("hub", [True, False])
+def test_a_vector_that_goes_whole_because_its_receiver_has_no_copy_is_charged_as_such(hub):
+    """In a round: values to the hub (or to everybody) and the mean back, questions to neighbours and answers back."""
+    graph, codec = Ring().build(5, 0), registry.load("codecs", "float16")()
+    host, line, carrier = make_tables(graph, np.zeros(graph.present.shape)), Line(), Forgetful()
+    line.connect(carrier)
+    line.tables = host
+
+    def one(tables, x, key, memory):
+        peers = RemotePeers(tables, line, Coder(codec, key, memory), hub)
+        peers.mean(x, jnp.ones(5))
+        peers.ask(lambda mine, own: mine.sum() * own, x, jnp.ones(5))
+        return peers.memory, peers.traffic()
+
+    tables, key = jax.tree.map(jnp.asarray, host), jax.random.key(0)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 40)), jnp.float32)
+    memory = jax.eval_shape(lambda *args: one(*args, None)[0], tables, x, key)
+    memory, run = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), memory), jax.jit(one)
+    question = 2 if hub else 1  # the exchange; without a hub nothing comes back from it
+    for number, lost in enumerate(({}, {}, {(1, HUB), (1, 4), (3, 2)}, {})):
+        line.start_round(number)
+        carrier.lost = set(lost)
+        memory, traffic = run(tables, x + number, key, memory)
+        up, told = np.zeros(5, int), np.zeros(graph.present.shape, int)
+        for (i, j), size in carrier.sizes[number, 0].items():
+            up[i] += size * (i != j)
+        for (i, j), size in carrier.sizes[number, question].items():
+            told[i, graph.neighbours[i].tolist().index(j)] += size
+        assert traffic.up_bytes[:, 0].tolist() == up.tolist()
+        assert traffic.told_bytes[:, :, 0].tolist() == told.tolist()
+        if number == 2:
+            assert up[1] > up[0], "nobody's vector was forced whole"
+            assert told[3].max() > told[0].max()

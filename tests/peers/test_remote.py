@@ -112,6 +112,45 @@ class Loopback:
         return frames
 
 
+class Cut(Loopback):
+    """A carrier on which the acknowledgements of two pairs get lost, and one that says so, or does not."""
+
+    def __init__(self, knows):
+        self.lost = {(1, 0), (3, 2)}
+        if knows:
+            self.untaken = lambda: self.lost
+
+    def exchange(self, number, exchange, frames, outgoing, incoming):
+        return {pair: frame for pair, frame in frames.items() if exchange % 2 == 0 or pair not in self.lost}
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_message_whose_acknowledgement_gets_lost_is_not_used_twice(knows):
+    """Its sender keeps it, so its receiver must not use it; where a carrier cannot tell, that mass is there twice.
+
+    Each of four clients in a ring pushes a third of its mass to each side. Client 1 has heard client 0, and client 3
+    client 2, but these do not learn of it: two thirds too much.
+    """
+    graph = Ring().build(4, 0)
+    host, line = make_tables(graph, np.zeros(graph.present.shape)), Line()
+    line.connect(Cut(knows))
+    line.tables = host
+
+    @jax.jit
+    def run(tables, mass):
+        peers = RemotePeers(tables, line)
+        got, arrived, acked = peers.push(mass / 3)
+        stays = mass / 3 * (1 + (tables.listening & ~acked).sum(1))
+        return stays + got, arrived
+
+    mass, arrived = run(jax.tree.map(jnp.asarray, host), jnp.array([1.0, 2, 3, 4]))
+    twice = 0 if knows else (1 + 3) / 3
+    np.testing.assert_allclose(mass.sum(), 10 + twice, rtol=1e-6)
+    lost = np.array([(i, j) in ((1, 0), (3, 2)) for i in range(4) for j in graph.neighbours[i]]).reshape(4, 2)
+    np.testing.assert_array_equal(arrived, ~lost if knows else np.ones((4, 2), bool))
+    np.testing.assert_array_equal(line.deliveries[0].edges, arrived)  # a simulation repeats it
+
+
 def test_values_that_are_not_finite_arrive_nowhere():
     """Client 2 of a ring of four has diverged: a simulation in exact mode does what a network does."""
     graph = Ring().build(4, 0)

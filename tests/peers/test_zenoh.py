@@ -160,6 +160,26 @@ def test_a_member_that_does_not_answer_is_given_up_once_and_comes_back(authority
             assert heard == [{1}, {0}]
 
 
+def test_an_acknowledgement_that_comes_too_late_is_known_to_be_of_no_use(authority):
+    """Amber sends, and birch gets it; but amber is in the next exchange before birch says so."""
+    with members(authority, NAMES[:2], 2.0) as (amber, birch):
+        amber.start_round(1)
+        birch.start_round(1)
+        assert together(
+            lambda: exchange(amber, 1, 0, of=()), lambda: exchange(birch, 1, 0, to=())
+        ) == [set(), {0}]  # fmt: skip
+        assert exchange(amber, 1, 1, to=(), of=(1,)) == set()
+        assert exchange(birch, 1, 1, kind=ESSENTIAL, to=(0,), of=()) == set()
+        assert birch.untaken() == {(1, 0)}
+        for carrier in (amber, birch):
+            carrier.start_round(2)
+        assert together(
+            lambda: exchange(amber, 2, 0, kind=ESSENTIAL, to=(), of=(1,)),
+            lambda: exchange(birch, 2, 0, kind=ESSENTIAL, to=(0,), of=())
+        ) == [{1}, set()]  # fmt: skip
+        assert birch.untaken() == set()
+
+
 def test_who_leaves_is_not_waited_for(authority):
     with members(authority) as (amber, birch, cedar):
         cedar.close()
@@ -269,7 +289,7 @@ def test_who_is_not_a_member_gets_nothing_through(authority, tmp_path):
         heard = together(lambda: exchange(amber, 1, 0), lambda: exchange(birch, 1, 0))
         assert heard == [{1}, {0}]
         assert not amber.counts.refused
-        names = {link.auth_identifier for link in amber._session.info.links()}
+        names = {link.auth_identifier for link in amber._session._open.info.links()}
         assert names <= {"birch", "mallory"}  # mallory's certificate is good, and opens nothing
 
 

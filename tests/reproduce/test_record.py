@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from coterie.cli.papers import as_command
 from coterie.errors import CoterieError
 from coterie.reproduce import Difference, Reproduction, differences_of
-from coterie.reproduce.record import cell, expected, over_clients, repeat
+from coterie.reproduce.record import cell, expected, merged, over_clients, repeat
 
 PAGE = Path(__file__).parents[2] / "docs" / "_build" / "papers.py"
 TABLES = {
@@ -141,3 +141,16 @@ def test_rows_of_the_paper_that_were_not_run_stand_below_those_that_were():
     assert "| `local` | 90.1 / 80.2 | not run |  |" in lines
     other = done | {"rows": [row | {"row": "guess, round 2", "printed": "12.3 / 4.5"}]}  # rows that are named otherwise
     assert "not run" not in page({"paper": [planned]}, {other["title"]: other})
+
+
+def test_rows_that_several_commands_ran_make_one_record():
+    def part(command, labels, notes):
+        return {"title": "A paper", "command": command, "rows": [{"row": r, "printed": command} for r in labels]} | {
+            "differences": notes
+        }
+
+    parts = [part("a", ["sgp", "local"], ["x", "y"]), part("b", ["pdbo", "sgp"], ["y", "z"])]
+    whole = merged(parts)
+    assert whole["command"].splitlines() == ["a", "b"]
+    assert [(row["row"], row["printed"]) for row in whole["rows"]] == [("sgp", "b"), ("local", "a"), ("pdbo", "b")]
+    assert whole["differences"] == ["x", "y", "z"]

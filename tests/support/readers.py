@@ -5,6 +5,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import json
 import re
 import shutil
 import struct
@@ -24,6 +25,8 @@ from coterie.codecs import frame
 from coterie.codecs.base import CHECKSUM
 from coterie.comparison.comparison import Comparison
 from coterie.comparison.config import ComparisonConfig
+from coterie.comparison.sweeps.plan import SweepConfig
+from coterie.comparison.sweeps.result import Sweep
 from coterie.data.files import Npz
 from coterie.data.libsvm import Libsvm
 from coterie.data.tables.source import Table, from_frames
@@ -35,6 +38,7 @@ from coterie.experiment.result import Result
 from coterie.graphs.directed import TimeVarying
 from coterie.graphs.topologies import Edges
 from coterie.pages import write_report
+from coterie.pages.sweep import render_sweep
 from coterie.peers.faults import Faults
 from coterie.peers.line import Delivery
 from coterie.registry import names_from
@@ -88,6 +92,40 @@ kind = "scale"
 COMPARISON = EXPERIMENT.replace(b"[method]\n", b'[compare]\nmethods = ["local", "ditto"]\nseeds = 2\n[method]\n') + (
     b"[methods.ditto]\ntie = 0.5\n"
 )
+
+SWEEP = (
+    EXPERIMENT
+    + b"""[sweep]
+method.lr = { from = 0.01, to = 1.0, steps = 3, scale = "log" }
+seed = [0, 1]
+[[sweep.together]]
+method.batch_size = [5, 10]
+model.name = ["linear", "mlp"]
+"""
+)
+FIGURES = {
+    "validation": 0.5,
+    "validation_loss": 1.5,
+    "test": 0.25,
+    "rounds": 9,
+    "bytes_per_client": 4e3,
+    "seconds": 2.5,
+}
+SWEPT = {
+    "format": 1,
+    "metric": "rmse",
+    "command": "coterie sweep x.toml",
+    "keys": ["method.lr", "model.name"],
+    "best": 1,
+    "rows": [
+        {"candidate": i, "seed": 0, "settings": {"method.lr": 0.1 * i, "model.name": "mlp"}, "diverged": False}
+        | {"note": ""}
+        | FIGURES
+        for i in (1, 2)
+    ],
+}
+FAILED = {"candidate": 3, "seed": 0, "diverged": True, "note": "diverged"} | dict.fromkeys(FIGURES)
+SWEPT["rows"].append(FAILED | {"settings": {"method.lr": 9.5, "model.name": "mlp"}})
 
 FEDERATION = b"""format = 1
 [federation]
@@ -160,6 +198,13 @@ def _from_file(name: str, load: Callable[[Path], Any]) -> Callable[[bytes, Path]
         load(path)
 
     return read
+
+
+def _read_sweep(path: Path) -> None:
+    """Read the folder of a sweep and write its page."""
+    swept = Sweep.read(path.parent)
+    swept.to_frame()
+    render_sweep(swept, "")
 
 
 def _untrusted(parse: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
@@ -260,6 +305,8 @@ def data_readers() -> list[Reader]:
     return [
         Reader("experiment.toml", (EXPERIMENT,), _from_file("e.toml", experiment)),
         Reader("comparison.toml", (COMPARISON,), _from_file("c.toml", comparison)),
+        Reader("sweep.toml", (SWEEP,), _from_file("s.toml", _untrusted(SweepConfig.from_dict))),
+        Reader("sweep.json", (json.dumps(SWEPT).encode(),), _from_file("sweep.json", _read_sweep)),
         Reader("faults.toml", (FAULTS,), _from_file("faults.toml", Faults.read)),
         Reader("deliveries.blocks", (_deliveries(),), _from_file("deliveries.blocks", log)),
         Reader("csv", (csv, csv.replace(b",", b";")), _from_file("t.csv", load_table)),

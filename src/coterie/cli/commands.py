@@ -15,6 +15,7 @@ from coterie.cli import (
     papers,
     serving,
     starting,
+    sweeping,
     training,
 )
 from coterie.cli.guard import Guarded
@@ -52,6 +53,7 @@ def _options(
 
 app.command()(training.run)
 app.command()(comparing.compare)
+app.command()(sweeping.sweep)
 app.command()(starting.init)
 app.command()(starting.check)
 app.command()(training.resume)

@@ -24,6 +24,7 @@ from coterie.cli.options import (
     changed,
     chosen_device,
     code_of,
+    refuse_sweep,
     report_or_note,
     screen_for,
 )
@@ -105,6 +106,7 @@ def compare(
         "compare": {"methods": names, "seeds": seeds, "splits": splits, "tune": tune},
     }
     tables = simulated(changed(tables_of(sources, target, client, data), flags, changes))
+    refuse_sweep(tables, Path(sources[0] if sources else ""))
     with code_of(Path(sources[0] if sources else ""), trust_code):
         config = ComparisonConfig.from_dict(tables)
         folder, at = out or Path("comparison"), port if watch else None

@@ -36,6 +36,7 @@ __all__ = [
     "checked_out",
     "chosen_device",
     "code_of",
+    "refuse_sweep",
     "report_or_note",
     "screen_for",
 ]
@@ -88,7 +89,7 @@ TrustCode = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
 
-FOLDER_CONFIGS = ("config.toml", "comparison.toml")  # one of them is in every folder of ours
+FOLDER_CONFIGS = ("config.toml", "comparison.toml", "sweep.toml")  # one of them is in every folder of ours
 FOLDER_MARKS = ("coterie.json", "clients.json", "summary.json", "lock")  # beside it, one of these
 
 Flags = Mapping[str, Mapping[str, Any]]  # section -> key -> value; None: not given
@@ -170,15 +171,21 @@ def screen_for(console: Any, folder: Path, runs: int = 1) -> Iterator[Any]:
         raise typer.Exit(128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)) from None
 
 
+def refuse_sweep(tables: Mapping[str, Any], file: Path) -> None:
+    """Refuse an experiment that varies its settings where only one set of them is asked for."""
+    if "sweep" in tables:
+        raise CoterieError(f"{file} has a section [sweep]: run it with `{command('sweep', file)}`, or take it out")
+
+
 def report_or_note(comparison: Any, path: Path, console: Any) -> str | None:
     """Write the report; if Plotly is missing, print how to install it."""
     if importlib.util.find_spec("plotly") is None:
         console.print("there is no report.html, which needs plotly: pip install 'coterie[report]'", markup=False)
         return None
-    from coterie.pages import write_report
+    from coterie.pages import report
 
     try:
-        return str(write_report(comparison, path))
+        return str(report(comparison, path))
     except CoterieError as error:  # what was trained is shown all the same
         console.print(f"there is no report: {error}", markup=False, soft_wrap=True)
         return None

@@ -28,6 +28,7 @@ from coterie.cli.options import (
     changed,
     chosen_device,
     code_of,
+    refuse_sweep,
     report_or_note,
     screen_for,
 )
@@ -56,7 +57,10 @@ def run(
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Run one experiment, or simulate a federation of real peers (federation.toml)."""
+    """Run one experiment, or simulate a federation of real peers (federation.toml).
+
+    A file with a section [sweep] is for `coterie sweep`.
+    """
     from coterie.experiment.config import Experiment
     from coterie.peers.faults import Faults
     from coterie.sites.federation import simulated
@@ -65,6 +69,7 @@ def run(
     world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
     flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
+    refuse_sweep(tables, experiment)
     if faults is not None:
         tables["faults"] = Faults.read(faults).to_dict()
     with code_of(experiment, trust_code):
@@ -94,17 +99,23 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, a comparison or a sweep.")],
     where: Where = "auto",
     devices: Devices = None,
     preallocate: Preallocate = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Continue a run or a comparison that was stopped."""
+    """Continue a run, a comparison or a sweep that was stopped."""
     from coterie.comparison.config import ComparisonConfig
     from coterie.comparison.folder import ComparisonFolder
+    from coterie.comparison.sweeps.folder import SweepFolder
 
+    if SweepFolder(folder).exists():
+        from coterie.cli.sweeping import resume_sweep
+
+        resume_sweep(folder, where, preallocate, trust_code, as_json)
+        return
     comparison = ComparisonFolder(folder)
     if comparison.exists():
         tables = comparison.read()
@@ -131,7 +142,9 @@ def resume(
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR [DIR ...]", help="Folders of runs or comparisons.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR [DIR ...]", help="Folders of runs or comparisons; or one of a sweep.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="The file to write; with --format or --figures, the folder to write into.")
     ] = None,

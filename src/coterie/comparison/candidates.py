@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from coterie.experiment.engine import Engine
@@ -20,10 +21,10 @@ from coterie.experiment.plan import memory_budget, working_bytes
 from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss, validation_score
-from coterie.methods.base import Method
-from coterie.peers.injection import Injection
+from coterie.methods.base import Method, Solved
+from coterie.peers.base import Traffic
 
-__all__ = ["FINALISTS", "Candidate", "StackedTraining", "Trials", "budget"]
+__all__ = ["FINALISTS", "Candidate", "StackedTraining", "Trials", "budget", "most_together"]
 
 FINALISTS = 2  # candidates that are trained longer
 WORTH_COMPILING = 10.0  # seconds of training one by one from which a program for all of them is worth compiling
@@ -42,10 +43,14 @@ def budget(rounds: int, every: int) -> tuple[int, int]:
 class StackedTraining(Training):
     """Several settings of one method, trained as one program: states and results have them as their first axis.
 
+    What a block of rounds reports is a list, with the `Rounds` of each of them.
+
     Args:
         engine: the federation on its device.
         methods: the same method with other real-valued settings (zero in all of them or in none).
-        graph, weights, seed, faults: as for a `Training`, the same for all.
+        graph, weights: as for a `Training`, the same for all.
+        seed: one for all, or one for each. With one for all, what is random is drawn only once.
+        **options: `peers`, `faults` and `robust` of a `Training`, the same for all.
     """
 
     def __init__(
@@ -54,19 +59,59 @@ class StackedTraining(Training):
         methods: Sequence[Method],
         graph: Graph,
         weights: np.ndarray,
-        seed: int,
-        faults: Injection | None = None,
+        seed: int | Sequence[int],
+        **options: Any,
     ):
-        super().__init__(engine, methods[0], graph, weights, seed, faults=faults)
+        seeds = [seed] if isinstance(seed, int) else list(seed)
+        super().__init__(engine, methods[0], graph, weights, seeds[0], **options)
         self.method = jax.tree.map(lambda *leaves: np.stack(leaves), *methods)
         self.count = len(methods)
+        self.one_seed = len(set(seeds)) == 1
+        if not self.one_seed:
+            keys = jnp.stack([jax.random.split(jax.random.key(each), 3) for each in seeds])
+            self._init_key, self._round_key, self._tune_key = (engine.put(keys[:, i]) for i in range(3))
+
+    def init(self, arrivals: Any = None) -> tuple[Any, Any]:
+        """Return the states before the first round, and for each what it cost to get there."""
+        state, start = super().init(arrivals)
+        sent = [jax.tree.map(lambda a, i=i: a[:, i], start.traffic) for i in range(self.count)]
+        return state, [start._replace(traffic=each) for each in sent]
+
+    def advance(self, state: Any, first: int, rounds: int, arrivals: Any = None) -> tuple[Any, Any]:
+        """Run rounds of all; returns the states, and the `Rounds` of each."""
+        return super().advance(state, first, rounds, arrivals)
+
+    def _placed(self, state: Any) -> Any:
+        return self.engine.place(state, axis=1)
+
+    def _reported(self, info: Any, traffic: Traffic) -> Any:
+        parts = [jax.tree.map(lambda a, i=i: a[i], (info, traffic)) for i in range(self.count)]
+        return [super(StackedTraining, self)._reported(*part) for part in parts]
 
     def call(self, program: Callable, name: Any, *arguments: Any, **options: Any) -> Any:
         """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         # The arguments of all programs are method, tables, clients, key, state, ...; that of `init` has no state.
-        batched = [i == 0 or (i == 4 and name != "init") for i in range(3 + len(arguments))]
-        together = jax.vmap(program, in_axes=tuple(0 if each else None for each in batched))
-        return super().call(together, ("stacked", self.count, name), *arguments, **options)
+        stacked = {0, *(() if self.one_seed else (3,)), *(() if name == "init" else (4,))}
+        axes = tuple(0 if i in stacked else None for i in range(3 + len(arguments)))
+        together = jax.vmap(program, in_axes=axes)
+        return super().call(together, ("stacked", self.count, self.one_seed, name), *arguments, **options)
+
+
+def most_together(job: Job, engine: Engine) -> int:
+    """Return how many candidates fit into one program, 1 where they are better trained one after another.
+
+    That is so where clients are, too (mode `exact`, which batching would make slower and no longer exact), where the
+    graph changes during the run (every candidate would get a graph of its own), with a codec, without rounds, and on a
+    mesh.
+    """
+    method = job.method
+    alone = engine.plan.mode == "exact" or engine.plan.spread
+    if alone or method.stages() or job.codec is not None or isinstance(method, Solved):
+        return 1
+    training = Training(engine, method, job.graph, job.weights, job.settings.seed)
+    state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(training.shapes()))
+    needed = len(job.federation) * working_bytes(job.task, job.federation) + 3 * state  # before, after, and between
+    return max(1, memory_budget(engine.device) // max(needed, 1))
 
 
 class Candidate:
@@ -121,19 +166,8 @@ class Trials:
         self.faults = job.injection() if job.experiment.world else None
 
     def together(self, count: int) -> bool:
-        """Whether so many candidates can be one program: on an accelerator, if memory allows.
-
-        Not where the graph changes during the run (every candidate would get a graph of its own), nor with a codec.
-        """
-        if (
-            self.engine.device.platform == "cpu"
-            or self.engine.plan.spread
-            or self.job.method.stages()
-            or self.job.codec is not None
-        ):
-            return False
-        needed = count * len(self.job.federation) * working_bytes(self.job.task, self.job.federation)
-        return count > 1 and needed <= memory_budget(self.engine.device)
+        """Whether so many candidates can be one program: on an accelerator, if memory allows."""
+        return self.engine.device.platform != "cpu" and 1 < count <= most_together(self.job, self.engine)
 
     def halving(self, methods: Sequence[Method]) -> list[Candidate]:
         """Train all candidates for a short time, and the best of them to the end of their budget.
@@ -198,14 +232,15 @@ class Trials:
         """Train all candidates as one program, which is filled up to its width so that it is compiled once."""
         job, width, candidates = self.job, self.width, [Candidate(method) for method in methods]
         filled = [*methods, *[methods[-1]] * (width - len(methods))]
-        training = StackedTraining(self.engine, filled, job.graph, job.weights, job.settings.seed, self.faults)
+        usual = (job.graph, job.weights, job.settings.seed)
+        training = StackedTraining(self.engine, filled, *usual, faults=self.faults)
         state, _ = training.init()
         for first in range(1, self.long + 1, self.every):
             count = min(self.every, self.long + 1 - first)
-            state, block = training.advance(state, first, count)
+            state, blocks = training.advance(state, first, count)
             number = first + count - 1
             rows = training.evaluate(state, number)
-            finite = np.isfinite(block.loss).reshape(width, -1).all(1)
+            finite = [np.isfinite(block.loss).all() for block in blocks]
             for i, candidate in enumerate(candidates):
                 if not candidate.diverged:
                     self._judge(candidate, number, bool(finite[i]), {name: each[i] for name, each in rows.items()})

@@ -12,6 +12,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
 from coterie.storage.commands import command
+from coterie.storage.owned import holds
 from coterie.storage.toml import difference
 
 __all__ = ["Contents", "read_folders"]
@@ -49,6 +50,11 @@ def read_folders(folders: Sequence[str | Path]) -> Contents:
             commands.append(known_command(folder.read()["compare"]["command"], path))
             failures |= folder.failures()
             tuning |= folder.tuning()
+        elif holds(path, "sweep.toml"):
+            raise CoterieError(
+                f"{path} is the folder of a sweep, whose table is {path / 'results.csv'}; name the runs in it to "
+                f"compare them, for example {path / 'candidate-001' / 'seed-0'}"
+            )
         else:
             result = Result.read(path)
             every.append(_Runs(label_of(result.config["method"]["name"]), _settings(result), [result]))

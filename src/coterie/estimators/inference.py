@@ -5,15 +5,17 @@ elements of the levels' covariances (a variance, or a covariance of two coeffici
 zero lies on the boundary, where no curvature tells its error, and is left out.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from coterie.estimators.grouping import InvalidData
 from coterie.estimators.levels import Shape
 
-__all__ = ["Direction", "Inference", "differences", "directions", "inverse", "level_errors"]
+__all__ = ["Direction", "Inference", "differences", "directions", "inverse", "level_errors", "satterthwaite"]
 
 _STEP = 1e-4  # of an element, relative to its size
 _ZERO = 1e-10  # variances below this share of the largest at their level are zero
@@ -69,16 +71,25 @@ def differences(
 ) -> tuple[np.ndarray, list[Any]]:
     """Return the Hessian of a criterion, and the derivative of whatever else `evaluate` returns, by differences.
 
-    `evaluate(t)` returns the gradient at the point moved by t, and an array.
+    `evaluate(t)` returns the gradient at the point moved by t, and an array. On the boundary (a correlation of 1) a
+    step may lead to where there is no solution; its direction gets no curvature, so that `inverse` leaves it out.
     """
     count = len(sizes)
-    hessian, others = np.zeros((count, count)), []
+    hessian, beyond = np.zeros((count, count)), []
+    others: list[Any] = [None] * count
     for k, size in enumerate(sizes):
         step = np.zeros(count)
         step[k] = _STEP * size
-        (up, high), (down, low) = evaluate(step), evaluate(-step)
-        hessian[k] = (up - down) / (2.0 * step[k])
-        others.append((high - low) / (2.0 * step[k]))
+        with contextlib.suppress(InvalidData, np.linalg.LinAlgError), np.errstate(invalid="ignore"):
+            (up, high), (down, low) = evaluate(step), evaluate(-step)
+            hessian[k], others[k] = (up - down) / (2.0 * step[k]), (high - low) / (2.0 * step[k])
+        if others[k] is None or not (np.isfinite(hessian[k]).all() and np.isfinite(others[k]).all()):
+            beyond.append(k)
+            others[k] = None
+    if beyond:
+        hessian[beyond] = hessian[:, beyond] = 0.0
+        still = np.zeros_like(evaluate(np.zeros(count))[1])
+        others = [still if other is None else other for other in others]
     return (hessian + hessian.T) / 2.0, others
 
 
@@ -110,3 +121,15 @@ def level_errors(
             answer = np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.nan)
         errors.append(answer)
     return tuple(errors)
+
+
+def satterthwaite(variance: np.ndarray, slope: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Return the degrees of freedom of t-tests [p]: 2 v^2 / var(v) for estimates of variance v.
+
+    Args:
+        variance: v [p].
+        slope: how v moves with each of the estimated variances [directions, p].
+        spread: the covariance [directions, directions] of these.
+    """
+    moves = np.einsum("mp,mn,np->p", slope, spread, slope)
+    return np.where(moves > 0.0, 2.0 * variance**2 / np.maximum(moves, np.finfo(float).tiny), np.inf)

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from coterie.estimators.grouping import InvalidData
-from coterie.estimators.inference import Inference, differences, directions, inverse, level_errors
+from coterie.estimators.inference import (
+    Inference,
+    differences,
+    directions,
+    inverse,
+    level_errors,
+    satterthwaite,
+)
 from coterie.estimators.profile import crossing
 from coterie.estimators.reml import Problem, estimate
 from coterie.estimators.units import Units
@@ -57,9 +64,7 @@ class LinearInference:
         variance = np.diag(self.global_covariance_)  # type: ignore[attr-defined]
         freedom = np.full(len(variance), np.inf)
         if changes:
-            slope = np.stack(changes)  # [directions, p]
-            moves = np.einsum("mp,mn,np->p", slope, spread, slope)
-            freedom = np.where(moves > 0.0, 2.0 * variance**2 / np.maximum(moves, np.finfo(float).tiny), np.inf)
+            freedom = satterthwaite(variance, np.stack(changes), spread)
         noise_error = float(np.sqrt(spread[-1, -1])) if with_residual and len(spread) else np.nan
         return Inference(
             self.global_covariance_,  # type: ignore[attr-defined]

@@ -3,6 +3,10 @@
 lme4's glmer prints errors from the Hessian over variances and coefficients together; those that treat the variances as
 known are too small where groups are small. The restricted likelihood has no coefficients as parameters: there the
 covariance given the variances is enlarged by how the coefficients move with the variances, times these' covariance.
+
+The tests are t-tests, as the linear model's: a variance of few groups is itself uncertain, and normal intervals cover
+too seldom. The degrees of freedom are Satterthwaite's, 2 v^2 / var(v), where v is a coefficient's variance, and var(v)
+follows from the covariance of the levels' variances and from v's slope along them, as if these were known.
 """
 
 import contextlib
@@ -12,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from coterie.estimators.grouping import InvalidData
-from coterie.estimators.inference import Inference, differences, directions, inverse, level_errors
+from coterie.estimators.inference import (
+    Inference,
+    differences,
+    directions,
+    inverse,
+    level_errors,
+    satterthwaite,
+)
 from coterie.estimators.newton import Penalty, find_mode
 from coterie.estimators.profile import crossing
 from coterie.estimators.search import search
@@ -67,18 +78,22 @@ class LogisticInference:
             near = find_mode(problem.data, there, mode.answer, beta)
             slopes, _, slope = criterion.slopes(near, there)
             gradient = [float(np.sum(slopes[one.level] * one.matrix)) for one in free]
-            return np.r_[gradient, slope if problem.marginal else []], near.solution.beta
+            known = there.solve(near.answer.quadratic()).covariance  # of the coefficients, given the variances
+            variances = np.diag(back @ known @ back.T)
+            return np.r_[gradient, slope if problem.marginal else []], np.stack([near.solution.beta, variances])
 
         hessian, moves = differences(evaluate, sizes)
         spread = inverse(hessian, sizes)
         count = len(free)
         covariance = spread[count:, count:] if problem.marginal else joint.covariance
-        if moves and not problem.marginal:
-            slope = np.stack(moves)
-            covariance = covariance + slope.T @ spread @ slope
+        freedom, of_variances = normal, spread[:count, :count]
+        if count:
+            shifts, slopes = np.stack(moves[:count], axis=1)  # [directions, p] of beta, and of its variance
+            if not problem.marginal:
+                covariance = covariance + shifts.T @ of_variances @ shifts
+            freedom = satterthwaite(np.diag(back @ covariance @ back.T), slopes, of_variances)
         ways = [units.way(effect) for effect in problem.structure.effects]
-        found = level_errors(ways, free, spread[:count, :count])
-        return Inference(back @ covariance @ back.T, normal, found, np.nan)
+        return Inference(back @ covariance @ back.T, freedom, level_errors(ways, free, of_variances), np.nan)
 
     def _profile(self: Any, level: float) -> np.ndarray:
         """Return profile-likelihood intervals [p, 2] of the global coefficients."""

@@ -59,7 +59,7 @@ class HierarchicalModel:
 
     @property
     def pvalues_(self: Any) -> Any:
-        """The two-sided p-values of the global coefficients, by name: of t for numbers, of z for classes."""
+        """The two-sided p-values of the global coefficients, by name, of t; of z where variances are known or zero."""
         check_is_fitted(self)
         inference = self._inference()
         ratio = np.abs(self._coefficients() / np.sqrt(np.diag(inference.covariance)))
@@ -73,9 +73,8 @@ class HierarchicalModel:
 
         Args:
             level: the probability that an interval covers the truth.
-            method: "wald": estimate and standard error, with t quantiles for numbers (Satterthwaite's degrees of
-                freedom) and normal ones for classes; "profile": where the profile of the marginal likelihood has
-                fallen by the quantile of chi-square.
+            method: "wald": estimate and standard error, with quantiles of t (Satterthwaite's degrees of freedom);
+                "profile": where the profile of the marginal likelihood has fallen by the quantile of chi-square.
         """
         check_is_fitted(self)
         pd = need_pandas("conf_int")
@@ -133,8 +132,7 @@ class HierarchicalModel:
 
         Linear models that differ in their global coefficients are compared by their marginal likelihoods (they are
         fitted again, from the groups' sums, if REML had been asked for). Where the smaller model says that a variance
-        is
-        zero, the truth lies on the boundary, and the p-value is too large.
+        is zero, the truth lies on the boundary, and the p-value is too large.
         """
         from coterie.estimators.compare import compare
 

@@ -14,8 +14,7 @@ class Summary:
     """Tables of a fitted model; `print` it, or show it in a notebook.
 
     The intraclass correlation is the share of the variance of a row, where all features are zero, that the rows of a
-    unit
-    have in common.
+    unit have in common.
     """
 
     coefficients: Any  # DataFrame: estimate, standard error, z or t (with its degrees of freedom), p, lower, upper

@@ -77,18 +77,19 @@ class Engine:
             return jax.device_put(x, self.device.devices[0])
         return jax.device_put(x, NamedSharding(self.plan.mesh, PartitionSpec()))
 
-    def place(self, x: Any) -> Any:
-        """Copy to the device; arrays whose first axis is the clients are shared out if they divide evenly."""
+    def place(self, x: Any, axis: int = 0) -> Any:
+        """Copy to the device; arrays whose `axis` is the clients are shared out if they divide evenly."""
         mesh = self.plan.mesh
         if mesh is None:
             return self.put(x)
-        split, whole = NamedSharding(mesh, PartitionSpec("clients")), NamedSharding(mesh, PartitionSpec())
+        split = NamedSharding(mesh, PartitionSpec(*[None] * axis, "clients"))
+        whole = NamedSharding(mesh, PartitionSpec())
 
         def sharding(value: Any, size: int) -> Any:
             if is_buckets(value):
                 parts = tuple(of_all(part, len(where)) for part, where in value.stacks)
                 return Buckets(parts, *jax.tree.map(lambda _: whole, tuple(value)[1:]))
-            return split if np.shape(value)[:1] == (size,) and size % mesh.size == 0 else whole
+            return split if np.shape(value)[axis : axis + 1] == (size,) and size % mesh.size == 0 else whole
 
         def of_all(x: Any, size: int) -> Any:
             return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=is_buckets)

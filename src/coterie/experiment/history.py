@@ -40,6 +40,7 @@ class History:
         self.graphs: dict[int, dict[str, np.ndarray]] = {}
         self._spent = {"wall": 0.0, **dict.fromkeys(engine.seconds, 0.0)}  # seconds before a resume
         self._started = {"wall": time.monotonic(), **engine.seconds}
+        self.sharers = 1  # runs that share the seconds of this one, since they are one program
 
     def record(self, number: int, block: Rounds, graph: Graph, row: dict[str, np.ndarray] | None = None) -> None:
         """Record a block of rounds and the evaluation after it, if there was one; round 0 is the start."""
@@ -82,4 +83,4 @@ class History:
     def seconds(self) -> dict[str, float]:
         """Return the seconds spent so far, those before a resume included."""
         now = {"wall": time.monotonic(), **self.engine.seconds}
-        return {name: round(self._spent[name] + now[name] - self._started[name], 4) for name in now}
+        return {name: round(self._spent[name] + (now[name] - self._started[name]) / self.sharers, 4) for name in now}

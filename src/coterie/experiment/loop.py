@@ -92,24 +92,32 @@ class Loop:
 
     def run(self) -> Result:
         """Go from the start, or from the newest checkpoint, to the end."""
+        self.begin()
+        while not self.ended():
+            self.step()
+        return self.finish()
+
+    def begin(self) -> None:
+        """Get ready for the first block of rounds."""
         settings = self.job.settings
-        every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
+        self.every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
         self.progress("start", 0, settings.rounds, {})
         self._begin()
-        apart = self.place.members is not None
-        short = apart  # how long a block of rounds takes is not known before the first
-        while not self._ended():
-            self._keep_up()
-            began = time.monotonic() - self.engine.seconds["compile"]
-            # A signal waits until a short block is saved; before a long one there was a checkpoint.
-            with held_back(short) as stopping:
-                row = self._block(every)
-                self._save()
-                self.progress("round", self.round, settings.rounds, row)
-                if stopping():
-                    self._save(now=True)
-            short = apart or time.monotonic() - self.engine.seconds["compile"] - began < CHECKPOINT_SECONDS
-        return self._finish()
+        self._short = self.place.members is not None  # how long a block takes is not known before the first
+
+    def step(self) -> None:
+        """Run a block of rounds, up to the next evaluation."""
+        self._keep_up()
+        began = time.monotonic() - self.engine.seconds["compile"]
+        # A signal waits until a short block is saved; before a long one there was a checkpoint.
+        with held_back(self._short) as stopping:
+            row = self._block(self.every)
+            self._save()
+            self.progress("round", self.round, self.job.settings.rounds, row)
+            if stopping():
+                self._save(now=True)
+        seconds = time.monotonic() - self.engine.seconds["compile"] - began
+        self._short = self.place.members is not None or seconds < CHECKPOINT_SECONDS
 
     def _begin(self) -> None:
         """Restore the newest checkpoint, or start; on a network, meet the others first."""
@@ -173,7 +181,7 @@ class Loop:
             block, self.unrecorded = joined(self.unrecorded), []
             self.history.record(self.round, block, self.training.graph)
 
-    def _ended(self) -> bool:
+    def ended(self) -> bool:
         """Whether all rounds are done or patience is used up."""
         settings = self.job.settings
         return self.round >= settings.rounds or (bool(settings.patience) and self.waited >= settings.patience)
@@ -209,7 +217,7 @@ class Loop:
             return
         every = self.job.settings.checkpoint_every
         due = len(self.history.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
-        if not (due or now or self._ended()):
+        if not (due or now or self.ended()):
             return
         self._record_rest()
         self.place.saving()
@@ -262,7 +270,8 @@ class Loop:
         self.training = self._training(graph, weights)
         self.training.method = self.job.method.at_stage(self.round + 1)
 
-    def _finish(self) -> Result:
+    def finish(self) -> Result:
+        """Return the result, and make the folder complete."""
         models = self.best
         if models is None:
             models = jax.device_get(self.training.models(self.state, self.best_round))

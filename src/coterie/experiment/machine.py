@@ -38,9 +38,9 @@ class Machine(NamedTuple):
 
 
 def read_machine(folder: str | Path) -> Machine | None:
-    """Return the machine that a run or a comparison began on; None where nothing says so."""
+    """Return the machine that a run, a comparison or a sweep began on; None where nothing says so."""
     root = Path(folder)
-    ours = any(holds(root, name) for name in ("config.toml", "comparison.toml"))
+    ours = any(holds(root, name) for name in ("config.toml", "comparison.toml", "sweep.toml"))
     if not ours or not holds(root, FILE):
         return None
     try:
@@ -51,7 +51,7 @@ def read_machine(folder: str | Path) -> Machine | None:
 
 
 def keep_machine(folder: Path, here: Machine) -> None:
-    """Write down where a run or a comparison begins; warn if it began on other devices than it continues on."""
+    """Write down where a run, a comparison or a sweep begins; warn if it continues on other devices."""
     began = read_machine(folder)
     if began is None:
         durable_write(inside(folder, FILE), json.dumps({"format": FORMAT, **here._asdict()}).encode(), run=folder)

@@ -106,6 +106,9 @@ class Part:
     def replace(self, section: str, values: Mapping[str, Any]) -> "Part":
         """Return the part with some keys changed; another name starts from the defaults."""
         same = values.get("name", self.name) == self.name
+        if same and self.about is None and values.keys() <= {"name", *(f.name for f in dataclasses.fields(self.spec))}:
+            own = {key: value for key, value in values.items() if key != "name"}  # it need not be looked up again
+            return dataclasses.replace(self, spec=build(type(self.spec), {**to_dict(self.spec), **own}, section))
         return Part.from_table(section, {**(self.to_dict() if same else {}), **values})
 
 

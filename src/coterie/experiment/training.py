@@ -89,7 +89,7 @@ class Training:
         state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
         zero = np.zeros((1, self.engine.size))
         state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
-        return self.engine.place(state), Rounds(zero, self._one_round(traffic), None)
+        return self._placed(state), Rounds(zero, self._one_round(traffic), None)
 
     def _init(self, method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
         peers = self.peers.make(tables, lost)
@@ -100,9 +100,13 @@ class Training:
 
     def outline(self) -> Any:
         """Return a state of the right structure, shapes and types, of zeros: nothing is computed or sent for it."""
-        inputs = (self.method, self._tables, self.engine.clients, self._init_key, None)
-        state = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(self._init, *inputs)[0])
+        state = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), self.shapes())
         return self.engine.place(state if self.codec is None else Coded(state, self._nothing_remembered(state)))
+
+    def shapes(self) -> Any:
+        """Return the structure, shapes and types of the method's state; nothing is computed or sent for it."""
+        inputs = (self.method, self._tables, self.engine.clients, self._init_key, None)
+        return jax.eval_shape(self._init, *inputs)[0]
 
     def _starts(self, number: int) -> Callable[[], None]:
         return lambda: self.peers.start_round(number)
@@ -131,14 +135,22 @@ class Training:
         """Run some rounds as one program."""
         program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
-        # On the host: no program for a slice.
-        info, traffic = self.engine.trimmed((jax.tree.map(np.asarray, info), on_host(traffic)), axis=1)
-        last = jax.tree.map(lambda a: a[-1], (info.weights, info.counts))
-        return self.engine.place(state), Rounds(info.loss, traffic, *last)
+        info, traffic = self.engine.trimmed((jax.device_get(info), on_host(traffic)), axis=1)
+        return self._placed(state), self._reported(info, traffic)
 
     def _one_round(self, traffic: Traffic) -> Traffic:
         """Copy what one round sent to the host, as a block of rounds."""
         return jax.tree.map(lambda a: a[None], self.engine.trimmed(on_host(traffic)))
+
+    def _placed(self, state: Any) -> Any:
+        """Copy a state to the device."""
+        return self.engine.place(state)
+
+    def _reported(self, info: Any, traffic: Traffic) -> Any:
+        """Return what a block of rounds tells the loop, from what its program returned, on the host."""
+        weights = None if info.weights is None else info.weights[-1]
+        counts = None if info.counts is None else {name: value[-1] for name, value in info.counts.items()}
+        return Rounds(info.loss, traffic, weights, counts)
 
     def _rounds_program(self, state: Any, first: int, rounds: int, arrivals: Any) -> tuple[Callable, Any, tuple]:
         """Return the program of some rounds, its name and its arguments."""

@@ -12,9 +12,9 @@ model x a client makes K steps (a), renews c_i by option I or II (b), and the hu
 
 The letters are ours. Nothing had to be inferred.
 
-Changed: clients count by their number of samples, as in `fedavg`; the paper's means are plain. Option II needs plain
-steps, so momentum and other local optimisers are refused. A client whose answer from the hub was lost keeps its old
-copies of x and c.
+Changed: clients count by their number of samples, as in `fedavg`, so that the fixed point is the minimiser of the loss
+over all samples; the paper's means are plain (`counts = "clients"`). Option II needs plain steps, so momentum and
+other local optimisers are refused. A client whose answer from the hub was lost keeps its old copies of x and c.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -57,6 +57,16 @@ class Scaffold(HubSGD):
     renew: Literal["path", "gradient"] = param(
         "path", "a client's control variate: the mean gradient along its path (option II), or at the hub's model (I)"
     )
+
+    counts: Literal["samples", "clients"] = param(
+        "samples", "what a client counts for at the hub: its number of samples, or 1 as in the paper", left_out=True
+    )
+
+    def weight(self, task: Task, clients: Clients, chosen: jax.Array) -> jax.Array:
+        """See `HubSGD.weight`."""
+        if self.counts == "clients":
+            return chosen.astype(task.dtype)
+        return super().weight(task, clients, chosen)
 
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse optimisers whose steps are not multiples of gradients."""

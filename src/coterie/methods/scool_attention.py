@@ -29,7 +29,7 @@ __all__ = ["ScoolAttention"]
 class Prior(NamedTuple):
     """The encoder (the same for all while no message is lost), its optimiser, and the initial models."""
 
-    encoder: attention.Encoder
+    encoder: jax.Array  # [C, n], as `attention.pack` writes it
     optimiser: Any
     start: Any
 
@@ -66,10 +66,16 @@ class ScoolAttention(Scool):
         """Draw one encoder, the same for all clients."""
         start = task.shared(variables.params)
         one = jax.tree.map(lambda a: a[0], start)
-        widths = (10, 20) if self.faithful else (self.widths[0], self.widths[-1])
-        encoder = attention.start_encoder(one, widths, jax.random.fold_in(key, 1))
+        encoder = attention.pack(attention.start_encoder(one, self._widths, jax.random.fold_in(key, 1)))
         encoder, optimiser = tree.broadcast((encoder, self._adam().init(encoder)), peers.ids.shape[0])
         return Prior(encoder, optimiser, start)
+
+    @property
+    def _widths(self) -> tuple[int, int]:
+        return (10, 20) if self.faithful else (self.widths[0], self.widths[-1])
+
+    def _embed(self, encoder: jax.Array, step: Any) -> jax.Array:
+        return attention.embed(attention.unpack(encoder, step, self._widths), step)
 
     def _adam(self) -> optax.GradientTransformation:
         rate = 0.2 if self.faithful else self.encoder_lr
@@ -82,7 +88,7 @@ class ScoolAttention(Scool):
         """Compute the weights from likelihood and attention, then train the encoder on them."""
         memory: Prior = state.prior
         steps = tree.minus(moved, memory.start)
-        codes = peers.each(attention.embed, memory.encoder, steps)  # e_i
+        codes = peers.each(self._embed, memory.encoder, steps)  # e_i
         (all_codes, all_baselines), arrived = peers.share((codes, evidence.baseline))
         scores = peers.each(lambda mine, slots: (all_codes @ mine)[slots], codes, peers.neighbours)  # <e_i, e_j>
         own_scores = peers.each(jnp.dot, codes, codes)
@@ -119,8 +125,9 @@ class ScoolAttention(Scool):
     def _learn(self, peers: Peers, memory: Prior, steps: Any, slope: jax.Array) -> Prior:
         """Take one Adam step on the mean of CE(w_i, p_i) over all clients: each adds its part of the gradient."""
 
-        def pull_back(encoder: Any, step: Any, slope: jax.Array) -> Any:
-            return jax.vjp(lambda e: attention.embed(e, step), encoder)[1](-slope)[0]
+        def pull_back(encoder: jax.Array, step: Any, slope: jax.Array) -> jax.Array:
+            tensors = attention.unpack(encoder, step, self._widths)
+            return attention.pack(jax.vjp(lambda e: attention.embed(e, step), tensors)[1](-slope)[0])
 
         gradient = peers.each(pull_back, memory.encoder, steps, slope)
         gradient, arrived = peers.mean(gradient, jnp.ones(slope.shape[0], slope.dtype))
@@ -133,13 +140,13 @@ class ScoolAttention(Scool):
         encoder, optimiser = tree.where(arrived, new, (memory.encoder, memory.optimiser))
         return Prior(encoder, optimiser, memory.start)
 
-    def _drift(self, peers: Peers, encoder: attention.Encoder, steps: Any, slope: jax.Array) -> Any:
+    def _drift(self, peers: Peers, encoder: jax.Array, steps: Any, slope: jax.Array) -> Any:
         """Return the prior's pull on the models: strength lr grad_{theta_i} S (eq. 28), or None."""
         if is_off(self.m_step_prior):
             return None
 
         def pull(encoder: Any, step: Any, slope: jax.Array) -> Any:
-            gradient = jax.vjp(lambda s: attention.embed(encoder, s), step)[1](slope)[0]
+            gradient = jax.vjp(lambda s: self._embed(encoder, s), step)[1](slope)[0]
             return tree.scale(self.m_step_prior * self.lr, gradient)
 
         return peers.each(pull, encoder, steps, slope)

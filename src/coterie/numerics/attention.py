@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from coterie.numerics.tree import divisor
 
-__all__ = ["Encoder", "embed", "embedding_gradient", "posterior", "prior", "start_encoder"]
+__all__ = ["Encoder", "embed", "embedding_gradient", "pack", "posterior", "prior", "start_encoder", "unpack"]
 
 
 class Encoder(NamedTuple):
@@ -30,14 +31,32 @@ def start_encoder(params: Any, widths: tuple[int, int], key: jax.Array) -> Encod
     leaves, structure = jax.tree.flatten(params)
     hidden, width = widths
     keys = jax.random.split(key, 2 * max(1, len(leaves)))
+    inputs = [_rows(leaf).shape[1] for leaf in leaves]
+    # All of them in one draw, because each takes as long to compile: the first numbers of a key do not depend on how
+    # many are drawn.
+    longest = max((n * hidden for n in (*inputs, width)), default=1)
+    drawn = jax.vmap(lambda key: jax.random.normal(key, (longest,), leaves[0].dtype))(keys)
 
-    def matrix(key: jax.Array, inputs: int, outputs: int) -> jax.Array:
-        return jax.random.normal(key, (inputs, outputs), leaves[0].dtype) / jnp.sqrt(inputs)
+    def matrix(numbers: jax.Array, inputs: int, outputs: int) -> jax.Array:
+        return numbers[: inputs * outputs].reshape(inputs, outputs) / jnp.sqrt(inputs)
 
-    first = [matrix(k, _rows(leaf).shape[1], hidden) for k, leaf in zip(keys[::2], leaves, strict=False)]
-    second = [matrix(k, hidden, width) for k, _ in zip(keys[1::2], leaves, strict=False)]
+    first = [matrix(numbers, n, hidden) for numbers, n in zip(drawn[::2], inputs, strict=False)]
+    second = [matrix(numbers, hidden, width) for numbers, _ in zip(drawn[1::2], leaves, strict=False)]
     zeros = [[jnp.zeros(n, leaf.dtype) for leaf in leaves] for n in (hidden, width)]
     return Encoder(*(jax.tree.unflatten(structure, part) for part in (first, zeros[0], second, zeros[1])))
+
+
+def pack(encoder: Encoder) -> jax.Array:
+    """Return an encoder as one vector, of which an optimiser makes one kernel instead of one for each tensor."""
+    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(encoder)])
+
+
+def unpack(vector: jax.Array, params: Any, widths: tuple[int, int]) -> Encoder:
+    """Return the encoder, for models shaped like `params`, that `pack` made a vector of."""
+    shapes = jax.eval_shape(lambda: start_encoder(params, widths, jax.random.key(0)))
+    leaves, structure = jax.tree.flatten(shapes)
+    parts = jnp.split(vector, np.cumsum([leaf.size for leaf in leaves])[:-1])
+    return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
 
 
 def embed(encoder: Encoder, moved: Any) -> jax.Array:

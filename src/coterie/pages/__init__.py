@@ -13,19 +13,28 @@ from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
+    from coterie.comparison.sweeps.result import Sweep
 
 __all__ = ["plotly_javascript", "report", "write_report"]
 
 
-def report(what: "Comparison | str | Path | Sequence[str | Path]", path: str | Path = "report.html") -> Path:
-    """Write the report of a comparison, or of folders of runs and comparisons, as one HTML file."""
+def report(what: "Comparison | Sweep | str | Path | Sequence[str | Path]", path: str | Path = "report.html") -> Path:
+    """Write the report of a comparison or a sweep, or of folders of runs and comparisons, as one HTML file."""
     from coterie.comparison.comparison import Comparison
+    from coterie.comparison.sweeps.folder import SweepFolder
+    from coterie.comparison.sweeps.result import Sweep
 
-    comparison = (
-        what if isinstance(what, Comparison) else Comparison.read([what] if isinstance(what, str | Path) else what)
-    )
-    write_report(comparison, Path(path))
-    return Path(path)
+    if isinstance(what, str | Path):
+        what = [what]
+    if not isinstance(what, Comparison | Sweep):
+        folders = list(what)
+        one_sweep = len(folders) == 1 and SweepFolder(folders[0]).exists()
+        what = Sweep.read(folders[0]) if one_sweep else Comparison.read(folders)
+    if isinstance(what, Sweep):
+        from coterie.pages.sweep import render_sweep
+
+        return _written(render_sweep(what, plotly_javascript()), Path(path))
+    return write_report(what, path)
 
 
 def write_report(comparison: "Comparison", path: str | Path) -> Path:
@@ -39,10 +48,14 @@ def write_report(comparison: "Comparison", path: str | Path) -> Path:
         The file, at most 10 MB: with more than some hundred clients, plots show a sample or groups and say so.
     """
     from coterie.pages.page import render
+
+    return _written(render(comparison, plotly_javascript()), Path(path))
+
+
+def _written(text: str, path: Path) -> Path:
+    """Write a page; its folder is made if it is missing."""
     from coterie.storage.durable import durable_write, storage_errors
 
-    path = Path(path)
-    text = render(comparison, plotly_javascript())
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     durable_write(path, text.encode())

@@ -93,3 +93,36 @@ function openPage(data, names, paintAll) {
   });
   return { byId, chips, draw, paint };
 }
+
+// A click on the head of a table sorts by its column.
+function sortTables() {
+  for (const head of document.querySelectorAll("thead th:has(button)")) {
+    const board = head.closest("table"), column = head.cellIndex;
+    head.querySelector("button").addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") === "descending";
+      board.querySelectorAll("thead th").forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const value = (row) => (row.cells[column] && row.cells[column].dataset.value ? Number(row.cells[column].dataset.value) : NaN);
+      const rows = [...board.tBodies[0].rows].sort((a, b) => {
+        const [x, y] = [value(a), value(b)];
+        if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y); // what is missing stays below
+        return up ? x - y : y - x;
+      });
+      board.tBodies[0].append(...rows);
+    });
+  }
+}
+
+// The button beside a command copies it.
+function copyCommand() {
+  const byId = (id) => document.getElementById(id);
+  byId("copy").addEventListener("click", async () => {
+    const text = byId("command");
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      byId("copy").textContent = "Copied";
+    } catch {
+      window.getSelection().selectAllChildren(text);
+    }
+  });
+}

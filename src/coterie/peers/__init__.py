@@ -12,17 +12,19 @@ A method is a program over "the clients that live here" and never knows where th
     most, share            the largest value of all; everybody's small values
     loop, choose           loops and branches whose messages are counted
 
-`base.py` implements the verbs and their price once, on top of a few exchanges: to slots, to the hub, from the hub.
-A carrier implements the exchanges, and a factory hands them to a run:
+`base.py` implements the verbs and their price once, on top of a few exchanges: to slots, to the hub, from the hub, to
+partners. A carrier implements the exchanges, and a factory hands them to a run:
 
     here.py      what happens on this side: keys, sampling, loops, counters of messages and bytes
     messages.py  how a value becomes a message (with a codec, where there is one), and the exchanges as abstract methods
     base.py      the verbs; pushed.py the mean of many without a hub
-    local.py     all clients live here: a simulation
-    remote.py    clients live in several processes; exchange.py leaves the program, line.py numbers and checks frames,
-                 mirrors.py knows who has which copy; pipe.py carries frames between two processes
-    zenoh.py     carries them between members on a network: access.py (who may do what), courier.py and inbox.py (out
-                 and in, as parcels: parcel.py), patience.py (who is waited for), control.py (requests), counts.py
+    local.py     all clients live here: a simulation; losses.py what gets through in it
+    remote.py    clients live in several processes: exchanges between neighbours, remote_hub.py all others; exchange.py
+                 leaves the program, line.py numbers and checks frames, mirrors.py knows who has which copy; pipe.py
+                 carries frames between two processes
+    zenoh.py     carries them between members on a network: session.py (the engine's), access.py (who may do what),
+                 courier.py and inbox.py (out and in, as parcels: parcel.py), patience.py (who is waited for),
+                 control.py (requests), counts.py
     faults.py    what goes wrong, as settings of a run; injection.py draws it (draws.py), faulty.py does it to frames
     robust.py    bounds for what others send
     factory.py   what a run asks for the verbs

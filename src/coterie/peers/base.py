@@ -75,13 +75,14 @@ class Peers(Pushed):
             refused = received.arrived & ~good
             refused = refused if received.refused is None else refused | received.refused
             received = received._replace(arrived=received.arrived & good, refused=refused)
-        arrived = received.arrived
+        self._charge("heard", received.sent, received.size)
+        self._charge("told", received.arrived, message_bytes(()))  # the acknowledgement
+        arrived, acked = self._acknowledge(received.arrived)
+        received = received._replace(arrived=arrived)
         self._watch_slots(received.sent, received)
         received = self._bounded(received, message.value)
-        self._charge("heard", received.sent, received.size)
-        self._charge("told", arrived, message_bytes(()))  # the acknowledgement
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
-        return self._weighted(received, used, None, message.value), arrived, self._acknowledge(arrived)
+        return self._weighted(received, used, None, message.value), arrived, acked
 
     def squeeze(self, x: Tree) -> Outgoing:
         """Return the message a codec makes of `x [C, ...]` before it is pushed: its sender keeps the difference."""
@@ -162,8 +163,7 @@ class Peers(Pushed):
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
             self._charge_hub("up", jnp.ones_like(takes_part), message_bytes(label))
-            size = message_bytes(label)
-            labels = self._to_hub(label, jnp.ones_like(takes_part), True, size, for_average=True)[0]
+            labels = self._to_hub(label, jnp.ones_like(takes_part), True, message_bytes(label), for_average=True)[0]
         at_hub = self._gather(message, weight, takes_part, for_average=True)
         labels = jnp.zeros(at_hub.arrived.shape, jnp.int32) if labels is None else labels
         # Whoever sends a weight that is not positive takes no part.

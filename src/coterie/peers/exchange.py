@@ -44,6 +44,7 @@ def exchange_values(
     note: str | None,
     leading: int = 1,
     vectors: Vectors | None = None,
+    acknowledges: bool = False,
 ) -> tuple[Any, ...]:
     """Leave the program, hand the frames that `send` addresses to the line, and return what came back.
 
@@ -57,9 +58,11 @@ def exchange_values(
         note: the field of `Delivery` that records what arrived.
         leading: 1 where all receivers of a client get the same, 2 where each gets its own.
         vectors: how the last array of x is encoded; the answer then also says which ones came whole.
+        acknowledges: these are acknowledgements; the answer then also says which of them are used at their ends.
 
     Returns:
-        the values, `arrived`, and with `vectors` which came whole.
+        the values, `arrived`, and more: with `vectors` which came whole and, of the shape of `active`, how many went
+        whole although nobody asked for it, since their receivers had no copy; for acknowledgements which were taken.
     """
     leaves, structure = jax.tree.flatten(x)
     each = [jax.ShapeDtypeStruct(a.shape[leading:], a.dtype) for a in leaves]
@@ -67,9 +70,13 @@ def exchange_values(
     line.largest = max(line.largest, frame_bytes(each) + 1)  # a codec's vector has one byte before it
     codec, site = (None, None) if vectors is None else (vectors.codec, vectors.site)
     flags = [] if vectors is None else [jax.ShapeDtypeStruct(shape, bool)]
+    sent = [jax.ShapeDtypeStruct(active.shape, bool if acknowledges else np.uint32)]
+    more = 0 if vectors is None and not acknowledges else 1 + len(flags)  # values that are returned besides
     room: list[np.ndarray] = []  # for the answer, which JAX copies at once: new memory costs more than filling it
 
-    def messages(active: np.ndarray, values: list[np.ndarray], whole: Any, held: Any) -> Iterable[Message]:
+    def messages(
+        active: np.ndarray, values: list[np.ndarray], whole: Any, held: Any, forced: np.ndarray
+    ) -> Iterable[Message]:
         for kind, pair, place in send(active):
             arrays = [v[place[:leading]] for v in values]
             if codec is None:
@@ -78,14 +85,16 @@ def exchange_values(
             vector, number = arrays.pop(), CHANGE
             if site is not None:
                 number = line.mirrors.number(site, pair, bool(whole[place[0]]), line.round)
+                forced[place] += is_whole(number) and not whole[place[0]] and pair[0] != pair[1]
                 vector = held[place[0]] if is_whole(number) else vector
             yield kind, pair, arrays, wrap_vector(codec, vector, number), each[-1]
 
     def callback(active: Any, values: Any, extra: Any) -> list[np.ndarray]:
         arrays, (whole, held) = [np.asarray(v) for v in values], [np.asarray(e) for e in extra] or (None, None)
         outgoing, incoming = ways()
-        pairs = [pair for _, pair in incoming]
-        received = line.exchange_frames(messages(np.asarray(active), arrays, whole, held), outgoing, pairs)
+        pairs, active = [pair for _, pair in incoming], np.asarray(active)
+        about_sent = np.zeros(active.shape, np.uint32)
+        received = line.exchange_frames(messages(active, arrays, whole, held, about_sent), outgoing, pairs)
         if not room:
             room.extend(np.empty(a.shape, a.dtype) for a in (*answer, *flags))
         out = room
@@ -100,10 +109,12 @@ def exchange_values(
             target[~arrived] = 0
         if note is not None:
             line.deliveries.append(Delivery(line.round, **{note: arrived}))
-        return [*out, arrived]
+        if acknowledges:
+            about_sent = line.taken(active, [(place, pair) for _, pair, place in send(active)])
+        return [*out, about_sent, arrived]
 
     extra = [] if vectors is None else [vectors.whole, vectors.whole if vectors.held is None else vectors.held]
-    outputs = [*answer, *flags, jax.ShapeDtypeStruct(shape, bool)]
+    outputs = [*answer, *flags, *sent, jax.ShapeDtypeStruct(shape, bool)]
     *arrays, arrived = io_callback(callback, outputs, active, leaves, extra, ordered=True)
     value = jax.tree.unflatten(structure, arrays[: len(leaves)])
-    return (value, arrived) if vectors is None else (value, arrived, arrays[-1])
+    return (value, arrived, *arrays[len(arrays) - more :])

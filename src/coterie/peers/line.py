@@ -43,7 +43,8 @@ class Carrier(Protocol):
     """Moves frames between the processes of a run.
 
     A carrier may have more: `start_round(number)` is told when a round begins; `lost_copies()` returns, once, the pairs
-    whose receiver may lack the last essential frame; `ask_whole(pair)` tells a sender that a receiver here lacks one;
+    whose receiver may lack the last essential frame; `untaken()` those whose receiver does not use the essential frame
+    of the last exchange; `ask_whole(pair)` tells a sender that a receiver here lacks one;
     `name_of(client)` names the place where a client lives; `counts` are the counters to use.
     """
 
@@ -115,6 +116,20 @@ class Line:
             for kind, pair, arrays, coded, like in messages
         }
         return self.carrier.exchange(self.round, number, frames, outgoing, incoming)
+
+    def taken(self, sent: np.ndarray, pairs: Iterable[tuple[tuple[int, ...], Pair]]) -> np.ndarray:
+        """Say which of the acknowledgements that were sent are used at their ends; the others are as if not sent.
+
+        What they were about counts as not arrived here, since its sender keeps it. The record of it is corrected.
+        """
+        untaken: set[Pair] = getattr(self.carrier, "untaken", set)()
+        taken = sent.copy()
+        for place, pair in pairs:
+            taken[place] = sent[place] and pair not in untaken
+        if self.deliveries and self.deliveries[-1].edges is not None:
+            last = self.deliveries[-1]
+            self.deliveries[-1] = last._replace(edges=last.edges & (taken | ~sent))
+        return taken
 
     def open(
         self, frame: bytes | None, pair: Pair, like: Sequence[Any], codec: Any = None, site: str | None = None

@@ -16,12 +16,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
 from coterie.peers import ALL_TO_ALL
-from coterie.peers.arithmetic import usable
-from coterie.peers.base import Arrivals, Peers, Tables, Tree
+from coterie.peers.base import Arrivals, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.factory import Lost, PeersFactory
-from coterie.peers.injection import NUMBERS, FaultTables, injected, poisoned, spoiled, unusable
-from coterie.peers.line import HUB
+from coterie.peers.injection import NUMBERS, FaultTables, poisoned, spoiled
+from coterie.peers.losses import Losses, all_finite, masked
 from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
 
@@ -42,7 +41,7 @@ class Plan(NamedTuple):
     spread: bool = False
 
 
-class LocalPeers(Peers):
+class LocalPeers(Losses):
     """The verbs for "all clients live here".
 
     Args:
@@ -56,8 +55,6 @@ class LocalPeers(Peers):
         most: clients that take part in a round at most, where faults have a world; None: all.
     """
 
-    apart = False
-
     def __init__(
         self,
         tables: Tables,
@@ -69,10 +66,9 @@ class LocalPeers(Peers):
         all_to_all: int = ALL_TO_ALL,
         most: int | None = None,
     ):
-        clients = tables.order.shape[0]
-        super().__init__(tables, clients, coder, hub, injected(arrivals), robust, all_to_all)
-        self.most_present = clients if most is None else most
-        self._plan, self._arrivals = plan, arrivals if isinstance(arrivals, Arrivals) else None
+        super().__init__(tables, arrivals, coder, hub, robust, all_to_all)
+        self.most_present = self.clients if most is None else most
+        self._plan = plan
         self._exact = plan.mode == "exact"
         self._careful = self._exact or self._faults is not None  # whether every message is looked at before it is used
         self._where = tables.order[tables.neighbours]  # [C, D] rows of the neighbours
@@ -125,36 +121,7 @@ class LocalPeers(Peers):
 
     def _finite(self, x: Tree) -> jax.Array:
         """Say for each client whether all its numbers are finite."""
-        return _finite(x, self.ids.shape)
-
-    def _delivered(self, essential: bool = False) -> jax.Array:
-        """Say what comes through the slots in the next exchange, if it was sent."""
-        exchange, frames = self._next_exchange(), self._next_frames()
-        if self._arrivals is not None:
-            return self.present & self._arrivals.edges[exchange]
-        if self._faults is None or essential:
-            return self.present
-        return self.present & ~unusable(self._faults, frames, self.neighbours, self.ids[:, None])
-
-    def _asked(self, essential: bool) -> jax.Array:
-        """Say which neighbours hear a question."""
-        frames = self._next_frames()
-        if self._faults is None or essential or self._arrivals is not None:  # what arrived is what was answered
-            return self.present
-        return self.present & ~unusable(self._faults, frames, self.ids[:, None], self.neighbours)
-
-    def _hub_usable(self, frames: Any, up: bool) -> jax.Array:
-        """Say whose message to the hub, or from it, faults let through: `[C]`."""
-        assert self._faults is not None
-        hub = jnp.full(1, HUB, jnp.uint32)
-        return ~unusable(self._faults, frames, *((self.ids, hub) if up else (hub, self.ids)))
-
-    def _next_frames(self) -> Any:
-        """Return the number that a carrier would give to the next exchange of frames."""
-        if self._faults is None:
-            return None
-        number, self._frames = self._frames, self._frames + 1
-        return jnp.asarray(number, jnp.uint32)
+        return all_finite(x, self.ids.shape)
 
     # -- the exchanges -----------------------------------------------------------------------------------
 
@@ -164,7 +131,7 @@ class LocalPeers(Peers):
         sent = self.present & to[self._where, self.tables.back] if to.shape[1] else self.present
         x = self._whole(message.value)
         finite = self._finite(x)
-        rows = _masked(finite, x)
+        rows = masked(finite, x)
         came = sent & self._delivered(essential=message.mode == "mirror")
         arrived = came & finite[self._where]
         size = message.size if isinstance(message.size, int) else message.size[self._where]
@@ -178,18 +145,18 @@ class LocalPeers(Peers):
             came & ~arrived,
         )
 
-    def _acknowledge(self, arrived: jax.Array) -> jax.Array:
+    def _acknowledge(self, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
         """See `Messages._acknowledge`."""
         self._next_frames()
-        return self.tables.listening & arrived[self._hearers, self.tables.seat]
+        return arrived, self.tables.listening & arrived[self._hearers, self.tables.seat]
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
         values = self._rows(self._whole(x), self._where, self.tables.twin)
         arrived = self._delivered() & mutual
         if self._careful:  # what is not finite does not arrive, as on a network
-            arrived = arrived & _finite(values, arrived.shape)
-        return _masked(arrived, values), arrived
+            arrived = arrived & all_finite(values, arrived.shape)
+        return masked(arrived, values), arrived
 
     def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
         """See `Messages._ask_slots`: answers are computed slot by slot, when they are needed."""
@@ -212,7 +179,7 @@ class LocalPeers(Peers):
                 given = spoiled(given, self._faults, self.neighbours[:, k])
             # Zero where nothing arrived, not only weighted with zero: an empty slot asks the client itself, and the
             # value of `fn` there (a division by a distance, say) need not be finite.
-            return _masked(arrived[:, k], given)
+            return masked(arrived[:, k], given)
 
         return Received(answers, arrived, self.present), like
 
@@ -242,23 +209,19 @@ class LocalPeers(Peers):
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array, Any, Any]:
         """See `Messages._to_hub`."""
-        exchange, frames, x = None if certain else self._next_exchange(), self._next_frames(), self._whole(x)
+        exchange, x = None if certain else self._next_exchange(), self._whole(x)
         if not self._has_hub:
             sent = active.astype(jnp.uint32)
             each = sent * jnp.asarray(size, jnp.uint32)
             self._charge_everyone(active, size, sent.sum() - sent, each.sum() - each)
-        came = active
-        if exchange is not None and self._arrivals is not None:
-            came = came & self._arrivals.up[exchange]
-        elif exchange is not None and self._faults is not None and site is None:
-            came = came & self._hub_usable(frames, up=True)
+        came = self._at_hub(active, exchange, essential=site is not None)
         if self._direct(for_average):
             return x, came, exchange, whole
         arrived, order = came & self._finite(x), self.tables.order
         self._watch(hub_lost=(active & ~came)[order], hub_refused=(came & ~arrived)[order])
         if not self._stays(for_average):
             x, arrived = jax.tree.map(lambda a: a[order], (x, arrived))
-        return _masked(arrived, x), arrived, exchange, whole
+        return masked(arrived, x), arrived, exchange, whole
 
     def _direct(self, for_average: bool) -> bool:
         """Whether there is no copy of all models for an average: they are neither put in order nor masked."""
@@ -282,16 +245,10 @@ class LocalPeers(Peers):
         for_average: bool = False,
     ) -> tuple[Tree, jax.Array]:
         """See `Messages._from_hub`."""
-        frames = self._next_frames()
         if not self._stays(for_average):
             which, took_part = which[self.ids], took_part[self.ids]
-        arrived = jnp.ones(self.ids.shape, bool) if copies else took_part
-        if exchange is not None and self._arrivals is not None:
-            arrived = arrived & self._arrivals.down[exchange]
-        elif exchange is not None and self._faults is not None:
-            sent, arrived = arrived, arrived & self._hub_usable(frames, up=False)
-            self._watch(hub_lost=(sent & ~arrived)[self.tables.order])
-        return _masked(arrived, jax.tree.map(lambda a: a[which], rows)), arrived
+        arrived = self._from_there(jnp.ones(self.ids.shape, bool) if copies else took_part, exchange)
+        return masked(arrived, jax.tree.map(lambda a: a[which], rows)), arrived
 
     def _from_hub_to_all(self, x: Tree) -> Tree:
         """See `Messages._from_hub_to_all`."""
@@ -300,16 +257,11 @@ class LocalPeers(Peers):
 
     def _pass_on(self, x: Tree, step: Step) -> tuple[Tree, jax.Array, jax.Array]:
         """See `Messages._pass_on`."""
-        exchange, frames = self._next_exchange(), self._next_frames()
         hears = jnp.asarray(step.hears)[self.ids]
-        came = hears >= 0
-        if self._arrivals is not None:
-            came = came & self._arrivals.pushed[exchange]
-        elif self._faults is not None:
-            came = came & ~unusable(self._faults, frames, hears, self.ids)
+        came = self._from_partner(hears)
         values = self._rows(self._whole(x), self.tables.order[hears])
-        arrived = came & _finite(values, came.shape) if self._careful else came
-        return _masked(arrived, values), came, arrived
+        arrived = came & all_finite(values, came.shape) if self._careful else came
+        return masked(arrived, values), came, arrived
 
     # -- batched arithmetic -----------------------------------------------------------------------------------
 
@@ -363,15 +315,3 @@ class Simulation(PeersFactory):
     def _settings(self) -> tuple[Any, ...]:
         """What the verbs need to know besides, in the order in which they take it."""
         return self._hub, self.robust, self._all_to_all, self.most_present
-
-
-def _finite(x: Tree, shape: tuple[int, ...]) -> jax.Array:
-    """Say for each entry of the leading axes `shape` whether all its numbers are finite, and none too large."""
-    floats = [a for a in jax.tree.leaves(x) if jnp.issubdtype(a.dtype, jnp.floating)]
-    each = [usable(a, tuple(range(len(shape), a.ndim))) for a in floats]
-    return jnp.stack([jnp.ones(shape, bool), *each]).all(0)
-
-
-def _masked(arrived: jax.Array, x: Tree) -> Tree:
-    """Return x with zeros where nothing arrived."""
-    return jax.tree.map(lambda a: jnp.where(column(arrived, a), a, jnp.zeros_like(a)), x)

@@ -54,8 +54,12 @@ class Messages(Here):
         """Send each client's message to the listeners where `to [C, L]`; it comes in through neighbour slots."""
 
     @abc.abstractmethod
-    def _acknowledge(self, arrived: jax.Array) -> jax.Array:
-        """Tell senders what arrived, `[C, D]`; returns which of one's own messages did, `[C, L]`. Never lost."""
+    def _acknowledge(self, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Tell senders what arrived, `[C, D]`; returns of what they know it, `[C, D]`, and what of one's own arrived.
+
+        A sender that does not know keeps what it sent, so nobody else may use it. Only there an acknowledgement is
+        lost: between members of whom one was away when it came.
+        """
 
     @abc.abstractmethod
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:

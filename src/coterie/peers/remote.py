@@ -6,7 +6,7 @@ same as in a simulation in `exact` mode, in the same order, so that the numbers 
 callback never raises: what does not arrive, arrives as `arrived = False`.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import jax
@@ -15,53 +15,25 @@ import numpy as np
 from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
-from coterie.numerics.tree import column
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.arithmetic import message_bytes
-from coterie.peers.base import Peers, Tables, Tree
+from coterie.peers.base import Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.exchange import Vectors, Ways, exchange_values
 from coterie.peers.factory import Lost, PeersFactory
-from coterie.peers.injection import FaultTables, injected
-from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Line
+from coterie.peers.injection import injected
+from coterie.peers.line import ESSENTIAL, ORDINARY, Address, Line
 from coterie.peers.messages import Received
-from coterie.peers.pushed import Step
+from coterie.peers.remote_hub import RemoteHub
 
 __all__ = ["Remote", "RemotePeers"]
 
 
-class RemotePeers(Peers):
+class RemotePeers(RemoteHub):
     """The verbs for clients that are spread over processes; made anew inside every traced round.
 
-    Args:
-        tables: the tables of the clients living here, an argument of the program (a constant would be folded by the
-            compiler, which rounds otherwise than the program does).
-        line: this process's end of the network.
-        coder: the codec at work; None sends everything as it is.
-        hub: whether there is one; if not, every process computes what a hub would.
-        faults: of this round, for what the clients here send; what gets lost, the carrier decides.
-        robust: how far received values may be away (`robust.py`); None: as far as they are.
-        all_to_all: clients up to which, without a hub, everybody sends to everybody.
+    The arguments are those of `RemoteHub`.
     """
-
-    apart = True
-
-    def __init__(
-        self,
-        tables: Tables,
-        line: Line,
-        coder: Coder | None = None,
-        hub: bool = True,
-        faults: FaultTables | None = None,
-        robust: float | None = None,
-        all_to_all: int = ALL_TO_ALL,
-    ):
-        super().__init__(tables, tables.order.shape[0], coder, hub, faults, robust, all_to_all)
-        self._line = line
-
-    def _each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """See `Here._each`: one after another."""
-        return lax.map(lambda each: fn(*each), stacked)
 
     # -- the exchanges -----------------------------------------------------------------------------------
 
@@ -78,7 +50,9 @@ class RemotePeers(Peers):
         assert coder is not None
         sent, kind = (message.rest, message.vector), ESSENTIAL if mirrored else ORDINARY
         vectors = self._vectors(message.whole, message.site if mirrored else None)
-        (rest, vector), arrived, came_whole = self._slots(sent, to, way, kind, vectors=vectors)
+        (rest, vector), arrived, came_whole, forced = self._slots(sent, to, way, kind, vectors=vectors)
+        if mirrored and way == "neighbours":
+            self._charge_forced("told", forced, message.vector, message.whole)
         flat = self.each(coder.bytes, vector.reshape(-1, vector.shape[-1]), came_whole.reshape(-1))
         size = message_bytes(message.rest) + flat.reshape(arrived.shape)
         if mirrored:
@@ -86,19 +60,14 @@ class RemotePeers(Peers):
         values = message.join(vector, rest)
         return Received(_by_slot(values), arrived, arrived, size, values)
 
-    def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:
-        """Say how vectors are encoded: mirrored at a site of the round, or not."""
-        assert self._coder is not None
-        return Vectors(self._coder.codec, whole, site, None if site is None else self._coder.memory[site].held)
-
-    def _acknowledge(self, arrived: jax.Array) -> jax.Array:
+    def _acknowledge(self, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
         """See `Messages._acknowledge`."""
-        return self._slots((), arrived, "neighbours", kind=ESSENTIAL)[1]
+        _, acked, taken = self._slots((), arrived, "neighbours", kind=ESSENTIAL, acknowledges=True)
+        return taken, acked
 
     def _swap_slots(self, x: Tree, mutual: jax.Array) -> tuple[Tree, jax.Array]:
         """See `Messages._swap_slots`."""
-        values, arrived = self._slots(x, mutual, "swap", leading=2)
-        return values, arrived
+        return self._slots(x, mutual, "swap", leading=2)[:2]
 
     def _ask_slots(self, fn: Callable, message: Outgoing, own: Tree) -> tuple[Received, Tree]:
         """See `Messages._ask_slots`."""
@@ -119,111 +88,6 @@ class RemotePeers(Peers):
         values, arrived = self._slots(self._sent(answers, leading=2), asked.arrived, "listeners", leading=2)
         return Received(_by_slot(values), arrived, arrived), like
 
-    def _to_hub(
-        self,
-        x: Tree,
-        active: jax.Array,
-        certain: bool,
-        size: Any,
-        whole: jax.Array | None = None,
-        site: str | None = None,
-        for_average: bool = False,
-    ) -> tuple[Tree, jax.Array, Any, Any]:
-        """See `Messages._to_hub`."""
-        kind = ESSENTIAL if certain or site is not None else ORDINARY
-
-        def receivers() -> Sequence[int]:
-            return [HUB] if self._has_hub else range(self.clients)
-
-        def send(active: np.ndarray) -> Iterable[Address]:
-            for c in np.flatnonzero(active):
-                for receiver in receivers():
-                    yield kind, (int(self._line.tables.ids[c]), receiver), (int(c),)
-
-        def ways() -> Ways:
-            ids = self._line.tables.ids.tolist()
-            here = ids if not self._has_hub else [HUB] if self._line.carrier.hub else []
-            pairs = [(i, j) for i in ids for j in receivers()]
-            return Ways(pairs, [((i,), (i, j)) for i in range(self.clients) for j in here])
-
-        note = None if certain else "up"
-        vectors = None if whole is None else self._vectors(whole, site)
-        values, arrived, *came_whole = exchange_values(
-            self._line, x, active, send, ways, (self.clients,), note, vectors=vectors
-        )
-        if not self._has_hub:
-            heard = arrived.astype(jnp.uint32)
-            bytes_each = heard * jnp.asarray(self._sizes(values, size, came_whole), jnp.uint32)
-            self._charge_everyone(active, size, heard.sum() - heard[self.ids], bytes_each.sum() - bytes_each[self.ids])
-        return values, arrived, None if certain else 0, came_whole[0] if came_whole else None
-
-    def _sizes(self, values: Tree, size: Any, came_whole: Sequence[jax.Array]) -> Any:
-        """Return the bytes of the messages that came, one number or `[K]`; `size` where nothing was encoded."""
-        if not came_whole:
-            return size
-        assert self._coder is not None
-        *rest, vector = jax.tree.leaves(values)
-        return message_bytes(rest) + self.each(self._coder.bytes, vector, came_whole[0])
-
-    def _from_hub(
-        self,
-        rows: Tree,
-        which: jax.Array,
-        took_part: jax.Array,
-        exchange: Any,
-        copies: bool = True,
-        for_average: bool = False,
-    ) -> tuple[Tree, jax.Array]:
-        """See `Messages._from_hub`; without a hub, what it says is known here."""
-        if not self._has_hub:
-            arrived = jnp.ones(self.ids.shape, bool) if copies else took_part[self.ids]
-            return jax.tree.map(
-                lambda a: jnp.where(column(arrived, a), a[which[self.ids]], jnp.zeros((), a.dtype)), rows
-            ), arrived
-        rows = jax.tree.map(lambda a: a[which], rows)
-        kind = ESSENTIAL if exchange is None else ORDINARY
-
-        def send(took_part: np.ndarray) -> Iterable[Address]:
-            for i in range(self.clients) if self._line.carrier.hub else ():
-                if took_part[i] or copies:
-                    yield kind if took_part[i] else COPY, (HUB, i), (i,)
-
-        def ways() -> Ways:
-            everyone = range(self.clients) if self._line.carrier.hub else ()
-            return Ways(
-                [(HUB, i) for i in everyone], [((c,), (HUB, int(i))) for c, i in enumerate(self._line.tables.ids)]
-            )
-
-        note = None if exchange is None else "down"
-        return exchange_values(self._line, rows, took_part, send, ways, self.ids.shape, note)[:2]
-
-    def _from_hub_to_all(self, x: Tree) -> Tree:
-        """See `Messages._from_hub_to_all`."""
-        if not self._has_hub:
-            return x
-        everyone = jnp.ones(self.clients, bool)
-        rows, _ = self._from_hub(jax.tree.map(lambda a: a[None], x), jnp.zeros_like(everyone, int), everyone, None)
-        return jax.tree.map(lambda a: a[0], rows)
-
-    def _pass_on(self, x: Tree, step: Step) -> tuple[Tree, jax.Array, jax.Array]:
-        """See `Messages._pass_on`."""
-
-        def send(active: np.ndarray) -> Iterable[Address]:
-            for c, i in enumerate(self._line.tables.ids.tolist()):
-                if active[c]:
-                    yield ORDINARY, (i, int(step.sends[i])), (c,)
-
-        def ways() -> Ways:
-            ids = self._line.tables.ids.tolist()
-            return Ways(
-                [(i, int(step.sends[i])) for i in ids if step.sends[i] >= 0],
-                [((c,), (int(step.hears[i]), i)) for c, i in enumerate(ids) if step.hears[i] >= 0],
-            )
-
-        active = jnp.asarray(step.sends >= 0)[self.ids]
-        values, arrived = exchange_values(self._line, x, active, send, ways, self.ids.shape, "pushed")
-        return values, arrived, arrived
-
     def _slots(
         self,
         x: Tree,
@@ -232,6 +96,7 @@ class RemotePeers(Peers):
         kind: int = ORDINARY,
         leading: int = 1,
         vectors: Vectors | None = None,
+        acknowledges: bool = False,
     ) -> tuple[Any, ...]:
         """Send `x` where `to [C, S]`, one message per slot of the table that `way` names.
 
@@ -261,7 +126,7 @@ class RemotePeers(Peers):
             )
 
         note = "edges" if way != "neighbours" else None
-        return exchange_values(self._line, x, to, send, ways, slots, note, leading, vectors)
+        return exchange_values(self._line, x, to, send, ways, slots, note, leading, vectors, acknowledges)
 
 
 class Remote(PeersFactory):

@@ -1,37 +1,33 @@
 """A carrier over Eclipse Zenoh: members of a run on hosts of their own, without a server.
 
-Every message is a request that its receiver answers, because a plain publication never reports a loss. Handlers are
-declared first and the token that says "I am here" last, so that nobody sends to a member that does not listen yet.
-`patience.py` says who is waited for, `courier.py` how a parcel is brought, `inbox.py` what is taken in, `access.py` who
-may send what.
+Every message is a request that its receiver answers, because a plain publication never reports a loss. `session.py`
+opens and closes the engine, `patience.py` says who is waited for, `courier.py` how a parcel is brought, `inbox.py` what
+is taken in, `access.py` who may send what.
 """
 
-import contextlib
 import math
 import struct
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from coterie.codecs.frame import read_header
-from coterie.errors import CoterieError, printable
-from coterie.peers.access import LONGEST_NOTE, NetworkSettings, alive_key, engine_settings, inbox_key, load_zenoh
+from coterie.errors import CoterieError
+from coterie.peers.access import LONGEST_NOTE, NetworkSettings, inbox_key, load_zenoh
 from coterie.peers.control import Control
 from coterie.peers.counts import Counts
-from coterie.peers.courier import FRAME, Courier
+from coterie.peers.courier import FRAME
 from coterie.peers.inbox import Answer, Inbox
 from coterie.peers.line import COPY, ESSENTIAL, HUB, Frames
 from coterie.peers.parcel import pack_parcel
 from coterie.peers.patience import COMPUTES, WAITS, Patience
 from coterie.peers.records import Pair
+from coterie.peers.session import Session
 from coterie.storage.memory import keeping
 
 __all__ = ["ZenohCarrier"]
 
 PING, WHOLE = "ping", "whole"  # topics beside parcels
-QUEUE = 16  # messages of one member that wait for a thread; the oldest give way (and are sent again)
 KEPT = 32  # messages whose memory is kept for the next ones
 LEAVE = 10.0  # seconds that the end of a run waits for the last answers
 _PAIR = struct.Struct("<II")
@@ -71,17 +67,16 @@ class ZenohCarrier:
         self._inbox = Inbox(run, living, me, largest, self.counts)
         self._changed = self._inbox.changed
         most = max(self._inbox.most_entries(name) for name in members)
-        self._zenoh = load_zenoh()
-        self._settings = engine_settings(me, members, network, largest * most)
-        self._session: Any = None
-        self._couriers: dict[str, Courier] = {}
-        self._control = Control(self._zenoh, me, self.members, self.counts)
-        self._declared: list[Any] = []
+        zenoh = load_zenoh()
+        self._session = Session(zenoh, me, self.members, network, largest * most, self.counts, self._changed)
+        self._couriers = self._session.couriers
+        self._control = Control(zenoh, me, self.members, self.counts)
         self._rounds = 0  # begun since this process is here
         self._round = 0
         self._patience = Patience(self._changed, self._ping, self.counts)
         self._patience.start_round(network.start_deadline)
         self._lost: set[Pair] = set()
+        self._untaken: set[Pair] = set()
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
@@ -89,60 +84,21 @@ class ZenohCarrier:
         """Listen, call the others, and say that this member is here."""
         keeping(KEPT * self._largest)
         try:
-            self._session = self._zenoh.open(self._settings)
-        except self._zenoh.ZError as error:
-            why = printable(str(error).split(" at /")[0])
-            raise CoterieError(
-                f"the network did not start (listen = {self._network.listen}, certificate = "
-                f"{self._network.certificate}): {why}"
-            ) from None
-        try:
-            self._declare()
+            self._session.open(self._receive, self._control, self._patience.notice)
         except BaseException:
             self.close()
             raise
 
-    def _declare(self) -> None:
-        ring, session = self._zenoh.handlers.RingChannel, self._session
-        for name in self.members:
-            if name != self.me:
-                self._couriers[name] = Courier(self._zenoh, session, self.me, name, self.counts, self._changed)
-                frames = session.declare_queryable(inbox_key(self.me, name, "*"), ring(QUEUE))
-                self._serve(frames, partial(self._receive, name))
-        asks = session.declare_queryable(self._control.inbox, ring(QUEUE * len(self.members)))
-        self._serve(asks, self._control.reply)
-        watch = session.liveliness().declare_subscriber(alive_key("*"), self._notice, history=True)
-        self._declared += [watch, session.liveliness().declare_token(alive_key(self.me))]
-
-    def _serve(self, queryable: Any, handle: Callable[[Any], None]) -> None:
-        def run() -> None:
-            while True:
-                try:
-                    query = queryable.recv()
-                except self._zenoh.ZError:  # closed
-                    return
-                with contextlib.suppress(self._zenoh.ZError), query:  # an answer that cannot be given any more
-                    handle(query)
-
-        self._declared.append(queryable)
-        threading.Thread(target=run, name="from the network", daemon=True).start()
-
     def close(self) -> None:
         """Wait for the last answers, say goodbye and end all threads. A process that does not close never ends."""
-        if self._session is None:
+        if not self._session.is_open:
             return
         try:
             self._patience.leave(LEAVE)
             self._drain(math.inf)
         finally:
-            session, self._session = self._session, None
             self.stop()
-            for courier in self._couriers.values():
-                courier.forget()
-            with contextlib.suppress(self._zenoh.ZError):  # a member that does not answer any more cannot be told
-                session.close()
-            for courier in self._couriers.values():
-                courier.close()
+            self._session.close()
 
     def stop(self) -> None:
         """Stop waiting, for good: an exchange returns at once with what is there. For signal handlers too."""
@@ -162,11 +118,6 @@ class ZenohCarrier:
     def alive(self) -> frozenset[str]:
         """Return the members that are there, this one too."""
         return frozenset(self._patience.alive)
-
-    def _notice(self, sample: Any) -> None:
-        name = str(sample.key_expr).rpartition("/")[2]
-        if name in self.members:
-            self._patience.notice(name, sample.kind == self._zenoh.SampleKind.PUT)
 
     @property
     def heard_round(self) -> int:
@@ -194,9 +145,7 @@ class ZenohCarrier:
 
     def request(self, name: str, topic: str, payload: bytes, seconds: float) -> bytes | None:
         """Ask a member and return its answer; None if none came in time, or it refused to answer."""
-        return (
-            self._control.request(self._session, name, topic, payload, seconds) if self._session is not None else None
-        )
+        return self._session.request(self._control, name, topic, payload, seconds)
 
     # -- rounds and exchanges --------------------------------------------------------------------------------------
 
@@ -221,7 +170,7 @@ class ZenohCarrier:
         place = (number, exchange)
         self._inbox.begin(*place)
         near = {pair: frame for pair, frame in frames.items() if self._home.get(pair[1]) == self.me}
-        essential = self._send(place, frames, outgoing)
+        essential, given_up = self._send(place, frames, outgoing), frozenset(self._patience.absent)
         awaited = {self._home[sender] for sender, _ in incoming} - {self.me}
 
         def settled(name: str) -> bool:
@@ -232,9 +181,12 @@ class ZenohCarrier:
 
         self._patience.wait(awaited | essential.keys(), settled)
         with self._changed:
-            for name, pairs in essential.items():
-                if self._couriers[name].answer(place) != Answer.TAKEN:
-                    self._lost.update(pairs)
+            answers = {name: self._couriers[name].answer(place) for name in essential}
+            untaken = [name for name, answer in answers.items() if answer != Answer.TAKEN]
+            self._lost.update(pair for name in untaken for pair in essential[name])
+            # Who had been given up before was not waited for: no answer says nothing about it.
+            unknown = {name for name in untaken if answers[name] is None and name in given_up & self._patience.alive}
+            self._untaken = {pair for name in untaken if name not in unknown for pair in essential[name]}
         wanted, got = set(incoming), near
         for name, parcel in self._inbox.take(*place).items():
             self._patience.came(name)
@@ -250,6 +202,11 @@ class ZenohCarrier:
         with self._changed:
             lost, self._lost = self._lost, set()
         return lost
+
+    def untaken(self) -> set[Pair]:
+        """Return the pairs whose receiver does not use the essential frame of the last exchange: it was late, or cut
+        off, or gone."""
+        return self._untaken
 
     def ask_whole(self, pair: Pair) -> None:
         """Tell the sender of a pair that its receiver, who lives here, has no copy of its vectors."""

@@ -33,6 +33,7 @@ __all__ = [
     "expected",
     "figures_of",
     "make_record",
+    "merged",
     "record_of",
     "repeat",
     "write_record",
@@ -117,6 +118,19 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
         seeds=max(len(runs) for each in found.values() for runs in each.results.values()),
         device=device,
     )
+
+
+def merged(records: Sequence[Record]) -> Record:
+    """Return one record of several commands that ran different rows of one table; of rows run twice the last counts.
+
+    The rows stand in the order in which they were run, without gains over a baseline that ran apart.
+    """
+    rows = {row["row"]: row for record in records for row in record["rows"]}
+    return records[-1] | {
+        "command": "\n".join(dict.fromkeys(line for record in records for line in record["command"].splitlines())),
+        "rows": list(rows.values()),
+        "differences": list(dict.fromkeys(text for record in records for text in record["differences"])),
+    }
 
 
 def expected(laid_out: Reproduction, command: str, needs: str = "") -> Record:

@@ -1,7 +1,7 @@
 """Open a trained run from its folder alone, without any data: `coterie.open`.
 
-Three kinds of folder are opened: that of a run, that of a comparison (one of its runs), and that of a single client's
-model, which `coterie export` and `coterie join-trained` write.
+Four kinds of folder are opened: that of a run, that of a comparison or a sweep (one of its runs), and that of a single
+client's model, which `coterie export` and `coterie join-trained` write.
 """
 
 import re
@@ -22,7 +22,7 @@ from coterie.learning.score import score_named, verdict_score
 from coterie.spec import nearest
 from coterie.storage.commands import command
 from coterie.storage.owned import OwnedFolder, holds, inside
-from coterie.storage.schema import maybe, plain, read_json, table, text, whole
+from coterie.storage.schema import each, maybe, plain, read_json, table, text, whole
 
 __all__ = ["MODEL_FILE", "RECORD_FILE", "TrainedRun", "open", "read_model_record"]
 
@@ -38,6 +38,15 @@ RECORD = table(
         "config": table({"model": NAMED, "method": NAMED}, rest=plain),
     },
     {"client_column": maybe(text)},
+    rest=plain,
+)
+
+
+SWEEP = table(
+    {
+        "best": maybe(whole(1, 10**6)),
+        "rows": each(table({"candidate": whole(1, 10**6), "seed": whole(0)}, rest=plain), least=1),
+    },
     rest=plain,
 )
 
@@ -135,9 +144,10 @@ def open(
     """Open a trained run from its folder; no data file is needed.
 
     Args:
-        path: the folder of a run, of a comparison, or of one client's model (`coterie export`).
-        method: of a comparison: the method's label; default: the best on the leaderboard that needs no pooled data.
-        seed: of a comparison: which run of the method; default: the first.
+        path: the folder of a run, of a comparison, of a sweep, or of one client's model (`coterie export`).
+        method: of a comparison: the method's label; default: the best on the leaderboard that needs no pooled data. Of
+            a sweep: a candidate such as "candidate-003"; default: the best on validation samples.
+        seed: of a comparison or a sweep: which run of the method or candidate; default: the first.
         model: the model the run was trained with, if it is a module or a function of your own.
         trust_code: whether code that the folder names (FILE.py:CLASS) may run: it can do whatever you can do.
     """
@@ -146,6 +156,8 @@ def open(
         return _single(folder, model, trust_code)
     if holds(folder, "comparison.toml"):
         folder = _run_of_comparison(folder, method, seed)
+    elif holds(folder, "sweep.toml"):
+        folder = _run_of_sweep(folder, method, seed)
     elif method is not None or seed is not None:
         raise CoterieError(f"method and seed choose a run of a comparison, and {path} is none; leave them out")
     run = RunFolder(folder)
@@ -201,6 +213,24 @@ def _run_of_comparison(folder: Path, method: str | None, seed: int | None) -> Pa
             raise CoterieError(f"no method of {folder} is complete; `{command('resume', folder)}` continues it")
         method = max(usable, key=lambda label: usable[label])
     return inside(folder, method, f"seed-{first if seed is None else seed}")
+
+
+def _run_of_sweep(folder: Path, label: str | None, seed: int | None) -> Path:
+    """Return the folder of one run of a sweep."""
+    if not holds(folder, "sweep.json"):
+        raise CoterieError(f"{folder} is not complete; continue it with `{command('resume', folder)}`")
+    summary = read_json(folder, "sweep.json", SWEEP)
+    if label is None:
+        if summary["best"] is None:
+            raise CoterieError(f"no candidate of {folder} has a result to choose by: its results.csv says why")
+        label = f"candidate-{summary['best']:03d}"
+    rows = [row for row in summary["rows"] if f"candidate-{row['candidate']:03d}" == label]
+    row = next((row for row in rows if seed is None or row["seed"] == seed), None)
+    if row is None:
+        known = dict.fromkeys(f"candidate-{row['candidate']:03d}" for row in summary["rows"])
+        guess = nearest(label, known) if label not in known else ""
+        raise CoterieError(f"{folder} has no {shown(label)}{'' if seed is None else f' with seed {seed}'}{guess}")
+    return inside(folder, label, f"seed-{row['seed']}")
 
 
 def _test_score(paths: list[Path]) -> float | None:

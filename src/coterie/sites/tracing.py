@@ -154,7 +154,7 @@ class TracedPeers(RemotePeers):
         self._add_message(message, "listeners")
         return super()._to_slots(message, *args, **options)
 
-    def _acknowledge(self, arrived: jax.Array) -> jax.Array:
+    def _acknowledge(self, arrived: jax.Array) -> tuple[jax.Array, jax.Array]:
         self.recorder.add("receipt", "neighbours", (), 1)
         return super()._acknowledge(arrived)
 
