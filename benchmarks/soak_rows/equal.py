@@ -19,6 +19,7 @@ from support.peer_runs import differences, simulate, write_federation
 __all__ = ["figures", "run"]
 
 ROUNDING = 1e-6  # relative
+FIRST = 3  # differences that are kept
 DEADLINE = 300.0  # seconds: nobody is away here, but a method with stages compiles again in the middle of a run
 TWO_LAYERS = {"name": "mlp", "hidden": [8]}  # so that a method can keep one of them
 PERSONAL = ["layers.1.weight", "layers.1.bias"]  # the last one, for methods that want its name
@@ -61,7 +62,12 @@ def compare(folder, name, group, rounds, device):
         return {"wrong": [f"{one}: {why}" for one, why in wrong.items()], "rounding": []}
     simulated = simulate(path, folder / "simulation", device)
     wrong = differences(folders, simulated, ROUNDING)
-    return {"wrong": wrong, "rounding": [] if wrong else differences(folders, simulated)}
+    return {"wrong": short(wrong), "rounding": [] if wrong else short(differences(folders, simulated))}
+
+
+def short(found):
+    """Return the first differences, and those of models."""
+    return found[:FIRST] + [one for one in found[FIRST:] if not one.partition(" of ")[0].endswith(("loss", "score"))]
 
 
 def figures(each):
