@@ -66,6 +66,7 @@ docs: $(VENV)/installed-dev
 	$(BIN)/python docs/_build/choose.py
 	$(BIN)/python docs/_build/papers.py
 	$(BIN)/python docs/_build/estimators.py
+	$(BIN)/python docs/_build/pfllib.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 soak: $(VENV)/installed-dev

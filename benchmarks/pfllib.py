@@ -20,6 +20,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -129,7 +130,7 @@ def start(asked: argparse.Namespace, name: str, seed: int) -> subprocess.Popen:
     command = [asked.python, "-u", str(Path(__file__).with_name("pfllib_program.py").resolve())]
     command += [str(asked.program.resolve()), "-data", "MNIST", "-m", "CNN", "-algo", pair.name, *pair.options]
     command += ["-gr", str(asked.rounds), "-eg", str(asked.every), "-dev", asked.their_device, "-go", name]
-    command += ["-lbs", str(BATCH), "-ls", "3", "-lr", "0.05"] if asked.exact else []
+    command += ["-lbs", str(BATCH), "-ls", "3", "-pls", "3", "-lr", "0.05"] if asked.exact else []
     environment = {**os.environ, "OMP_NUM_THREADS": str(asked.threads), "MKL_NUM_THREADS": str(asked.threads)}
     with (folder / "printed.log").open("w") as log:
         return subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment)
@@ -232,6 +233,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="end after so many minutes, with what there is")
     parser.add_argument("--only", choices=("ours", "theirs", "comparison"), help="do only this part")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that PFLlib's processes are ended, too
     asked.out = asked.out.resolve()
     end = time.monotonic() + 60 * asked.minutes
     for seed in asked.seeds:
@@ -267,6 +269,10 @@ def main() -> None:
             process.terminate()
     figures = {"rounds": asked.rounds, "every": asked.every, "fraction": asked.fraction, "methods": compared(asked)}
     figures["their_device"] = asked.their_device
+    exact = " --exact" if asked.exact else ""
+    figures["command"] = (
+        f"benchmarks/pfllib.py --program PFLlib/system{exact} --rounds {asked.rounds} --every {asked.every}"
+    )
     common.publish("pfllib-exact" if asked.exact else "pfllib", asked.device, figures)
 
 

@@ -36,6 +36,7 @@ GENERATED = {
     "reference/catalogue.md": "page()",
     "methods/choose.md": "page()",
     "results/papers.md": "page(read_expected(), read_results())",
+    "results/pfllib.md": "page()",
     "results/estimators.md": "page(newest('*-lme4.json'), newest('*-interval-coverage.json'))",
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]

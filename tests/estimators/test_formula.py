@@ -128,11 +128,36 @@ def test_missing_values_without_a_formula():
         ("score", "must be text such as"),
         ("score ~ age + (1 | )", "names no group"),
         ("score ~ age + (1 + age | district) + (0 + age | district)", "two terms of district"),
+        ("score ~ age + (1 | district", "not every bracket"),
+        ("score ~ 0 + age + (1 | district)", "the intercept varies between district, but the fixed part leaves it out"),
+        ("passed ~ age + (1 | district)", "'(yes|no)' is not a number; for classes use HierarchicalLogisticRegression"),
     ],
 )
 def test_what_is_wrong_with_a_formula_is_said(formula, sentence):
     with pytest.raises(InvalidData, match=sentence):
-        HierarchicalLinearRegression(formula=formula).fit(frame())
+        HierarchicalLinearRegression.from_formula(formula).fit(frame())
+
+
+def test_words_that_the_fit_has_not_seen():
+    """Neither is taken for the first word of the column."""
+    rows = frame()
+    model = HierarchicalLinearRegression.from_formula("score ~ sex + (1 | district)").fit(rows)
+    with pytest.raises(InvalidData, match=r"column 'sex' has 'x', which no row of the fit had \(f, m\)"):
+        model.predict(rows.assign(sex="x"))
+    model = HierarchicalLinearRegression.from_formula("score ~ C(school) + (1 | district)").fit(rows)
+    with pytest.raises(InvalidData, match="no row of the fit had 77"):
+        model.predict(rows.assign(school=77))
+    with pytest.raises(InvalidData, match="no rows to fit"):
+        model.fit(rows.head(0))
+
+
+def test_fits_with_other_weights_are_not_compared():
+    rows = frame().assign(w=np.arange(240) % 3 + 1.0, one=1.0)
+    text = "score ~ age + (1 | district)"
+    small = HierarchicalLinearRegression.from_formula("score ~ 1 + (1 | district)").fit(rows)
+    with pytest.raises(InvalidData, match="different weights"):
+        small.compare(HierarchicalLinearRegression.from_formula(text, weights="w").fit(rows))
+    assert small.compare(HierarchicalLinearRegression.from_formula(text, weights="one").fit(rows))["df"].iloc[1] == 1
 
 
 def test_calls_that_contradict_the_formula(monkeypatch):

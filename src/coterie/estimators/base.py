@@ -31,7 +31,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coterie.errors import CoterieWarning
-from coterie.estimators.columns import need_pandas, refuse_text, refuse_unknown
+from coterie.estimators.columns import need_pandas, refuse_text, refuse_unknown, refuse_words
 from coterie.estimators.grouping import UNSEEN, Factors, InvalidData, lookup
 from coterie.estimators.rows import Parts, Rows, drop_missing, read_numbers, take_parts
 from coterie.spec import nearest
@@ -88,6 +88,8 @@ class GroupedEstimator(BaseEstimator, abc.ABC):
             parts, missing = drop_missing(parts)
             self.n_dropped_ = int(missing.sum()) + int(getattr(self, "_formula_dropped", 0))
         refuse_text(parts.features)
+        if not labels:
+            refuse_words(parts.target)
         features, target = validate_data(
             self,
             parts.features,

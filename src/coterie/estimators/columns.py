@@ -7,7 +7,7 @@ import numpy as np
 from coterie.estimators.grouping import InvalidData
 from coterie.spec import nearest
 
-__all__ = ["has_column", "named", "need_pandas", "refuse_text", "refuse_unknown", "take", "without"]
+__all__ = ["has_column", "named", "need_pandas", "refuse_text", "refuse_unknown", "refuse_words", "take", "without"]
 
 
 def need_pandas(what: str) -> Any:
@@ -17,6 +17,17 @@ def need_pandas(what: str) -> Any:
     except ImportError as error:
         raise InvalidData(f"{what}: needs pandas; install it (pip install pandas)") from error
     return pandas
+
+
+def refuse_words(target: Any) -> None:
+    """Raise if the target of a regression holds words."""
+    if target is None or getattr(getattr(target, "dtype", None), "kind", "O") not in "OUST":
+        return
+    for value in np.ravel(np.asarray(target, dtype=object)):
+        try:
+            float(value if isinstance(value, str) else 0)  # what else is wrong with it, scikit-learn says
+        except ValueError:
+            raise InvalidData(f"y: {value!r} is not a number; for classes use HierarchicalLogisticRegression") from None
 
 
 def refuse_text(X: Any) -> None:

@@ -62,7 +62,11 @@ def _likelihoods(small: Any, large: Any, same: bool) -> tuple[str, list[float]]:
 
 
 def _refuse_unequal_rows(small: Any, large: Any) -> None:
-    if small._n_rows != large._n_rows or not np.allclose(small._target_mark, large._target_mark, rtol=1e-9):
+    one, other = small._target_mark, large._target_mark
+    same = small._n_rows == large._n_rows and np.allclose(one[:3], other[:3], rtol=1e-9)
+    if same and not np.allclose(one[3:], other[3:], rtol=1e-9):
+        raise InvalidData("other: the models were fitted with different weights; use the same ones")
+    if not same:
         raise InvalidData(
             f"other: the models were fitted to different rows ({small._n_rows:,} and {large._n_rows:,}); use the same "
             'ones (missing="drop" may have left out different ones)'

@@ -4,11 +4,11 @@
 
 A random term is `(coefficients | levels)`. `a/b` means levels a, and b within a; `a:b` the combinations of both. Its
 coefficients must be among the fixed ones, since a group deviates from what all share; `1` is the intercept, `0 +`
-leaves
-it out, and `||` leaves out correlations. Levels that lie in each other are solved as such, all others cross.
+leaves it out, and `||` leaves out correlations. Levels that lie in each other are solved as such, all others cross.
 """
 
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,8 @@ def parse(text: str) -> Formula:
     """Split a formula into its fixed part and its random terms."""
     if not isinstance(text, str) or text.count("~") != 1:
         raise InvalidData(f'formula: must be text such as "y ~ x + (1 | group)", not {text!r}')
+    if text.count("(") != text.count(")"):
+        raise InvalidData(f"formula: not every bracket of {text!r} has its partner; write (1 + x | group)")
     response, right = text.split("~")
     terms: list[RandomTerm] = []
     for inside, bar, levels in _TERM.findall(right):
@@ -91,6 +93,8 @@ def formula_parts(model: Any, frame: Any, y: Any, given: dict[str, Any], fitting
     pd = need_pandas("formula")
     if not hasattr(frame, "columns"):
         raise InvalidData("X: a formula needs a DataFrame with the columns that it names")
+    if fitting and not len(frame):
+        raise InvalidData("X: the frame has no rows to fit")
     if any(value is not None for name, value in given.items() if name in ("groups", "within")) or y is not None:
         raise InvalidData("formula: groups and y come from the formula's columns; do not pass them")
     for setting in ("groups", "within", "crossed"):
@@ -174,6 +178,7 @@ def _learn(model: Any, frame: Any, formula: Formula, pd: Any) -> tuple[Any, Any]
         raise InvalidData(f"formula: {_reason(error, frame)}") from None
     design, target = pd.DataFrame(both.rhs), pd.DataFrame(both.lhs)
     model._formula_spec = both.rhs.model_spec
+    model._formula_words = {name: set(frame[name]) for name in _needed(model, frame) if not _is_number(frame[name], pd)}
     if ("Intercept" in design.columns) != model.fit_intercept:
         raise InvalidData("formula: an intercept that the formula leaves out, or has, needs the same fit_intercept=")
     left = formula.fixed.partition("~")[0].strip()
@@ -187,16 +192,33 @@ def _learn(model: Any, frame: Any, formula: Formula, pd: Any) -> tuple[Any, Any]
 def _apply(model: Any, frame: Any) -> Any:
     """Return the features of further rows, encoded as at fit; a row with something missing is NaN."""
     pd = need_pandas("formula")
-    needed = [column for column in frame.columns if column in {str(x) for x in model._formula_spec.required_variables}]
-    whole = ~frame[needed].isna().any(axis=1).to_numpy()
+    whole = ~frame[_needed(model, frame)].isna().any(axis=1).to_numpy()
+    for name, known in model.__dict__.get("_formula_words", {}).items():
+        new = [] if name not in frame.columns else sorted(set(frame.loc[whole, name]) - known, key=str)
+        if new:
+            seen = ", ".join(map(str, sorted(known, key=str)[:8])) + (", ..." if len(known) > 8 else "")
+            raise InvalidData(f"X: column {name!r} has {new[0]!r}, which no row of the fit had ({seen})")
     try:
-        design = model._formula_spec.get_model_matrix(frame[whole], na_action="ignore", output="pandas")
+        with warnings.catch_warnings():
+            # formulaic takes a class that it has not seen (a number under C) for the first one, and warns.
+            warnings.simplefilter("error", _formulaic().errors.DataMismatchWarning)
+            design = model._formula_spec.get_model_matrix(frame[whole], na_action="ignore", output="pandas")
     except Exception as error:
         raise InvalidData(f"formula: {_reason(error, frame)}") from None
     known = _plain(pd.DataFrame(design))
     features = np.full((len(frame), known.shape[1]), np.nan)
     features[whole] = known.to_numpy()
     return pd.DataFrame(features, columns=known.columns, index=frame.index)
+
+
+def _needed(model: Any, frame: Any) -> list[str]:
+    """Return the frame's columns that the fixed part needs."""
+    used = {str(name) for name in model._formula_spec.required_variables}
+    return [column for column in frame.columns if column in used]
+
+
+def _is_number(column: Any, pd: Any) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column))
 
 
 def _plain(design: Any) -> Any:
@@ -206,6 +228,8 @@ def _plain(design: Any) -> Any:
 def _reason(error: Exception, frame: Any) -> str:
     """Say in one sentence what was wrong; a misspelt column gets a guess."""
     text = str(error)
+    if unseen := re.search(r"original dataset\): \{(?:[\w.]+\()?([^,})]+)", text):
+        return f"no row of the fit had {unseen[1]}, which a column under C() has here"
     missing = re.search(r"'([^']+)' is not (?:defined|present)|name '([^']+)'|`([^`]+)`", text)
     name = next((group for group in missing.groups() if group), None) if missing else None
     if name is not None and name not in frame.columns:
@@ -252,6 +276,11 @@ def _settings(formula: Formula, model: Any, columns: list[str]) -> dict[str, Any
     terms = {str(part.term): [str(column) for column in part.columns] for part in model._formula_spec.structure}
     for term in formula.terms:
         level, names = ":".join(model._formula_columns[term.name]), []
+        if "1" in term.varying and not model.fit_intercept:
+            raise InvalidData(
+                f"formula: the intercept varies between {term.name}, but the fixed part leaves it out; take 0 + or - 1 "
+                f"out of it, or write (0 + x | {term.name})"
+            )
         for name in term.varying:
             found = ["intercept"] if name == "1" else [name] if name in columns else terms.get(name)
             if found is None:

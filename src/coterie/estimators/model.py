@@ -181,13 +181,15 @@ class HierarchicalModel:
         return self._random_columns(level)  # several classes have some for each
 
     def _remember(self: Any, rows: Any) -> None:
-        """Store how many rows there were, by level, and a mark by which other rows are recognised."""
+        """Store how many rows there were, by level, and a mark by which other rows and weights are recognised."""
         self._n_rows = len(rows.features)
         levels = [rows.group, rows.district, *rows.outer][: len(self._factors.nested)] + list(rows.crossed)
         sizes = [*self._factors.sizes, *(len(labels) for labels in self._factors.crossed)]
         self._level_sizes = [np.bincount(codes, minlength=size) for codes, size in zip(levels, sizes, strict=True)]
-        target = rows.target - rows.target[0]
-        self._target_mark = np.array([target.sum(), np.square(target).sum(), float(target @ np.arange(len(target)))])
+        target, place = rows.target - rows.target[0], np.arange(len(rows.target))
+        weights = np.ones(len(target)) if rows.weights is None else rows.weights
+        marks = [target.sum(), np.square(target).sum(), target @ place, weights.sum(), weights @ place]
+        self._target_mark = np.array(marks, dtype=float)
 
     def _count_parameters(self: Any, shapes: Sequence[Shape], given: Sequence[Any], extra: int) -> None:
         """Store how many parameters were estimated: global coefficients, covariances, and `extra`."""

@@ -37,8 +37,13 @@ class Summary:
         parts.append("\nVariances\n" + self.variances.to_string(index=False, float_format=number, na_rep=""))
         if self.intraclass_correlation:
             shares = ", ".join(f"{value:.3f} ({name})" for name, value in self.intraclass_correlation.items())
-            parts.append(f"\nIntraclass correlation: {shares}")
+            parts.append(f"\n{self._share_title()}: {shares}")
         return "\n".join(parts)
+
+    def _share_title(self) -> str:
+        """With slopes that vary, the share depends on where the features are."""
+        slopes = self.variances["level"].value_counts().max() > 1
+        return "Intraclass correlation" + (", where all features are zero" if slopes else "")
 
     def _repr_html_(self) -> str:
         facts = "".join(f"<li>{escape(name)}: {escape(text)}</li>" for name, text in self.facts.items())
@@ -53,7 +58,7 @@ class Summary:
         ]
         body = "".join(f"<h4>{escape(title)}</h4>{table}" for title, table in tables)
         shares = ", ".join(f"{value:.3f} ({escape(name)})" for name, value in self.intraclass_correlation.items())
-        end = f"<p>Intraclass correlation: {shares}</p>" if shares else ""
+        end = f"<p>{self._share_title()}: {shares}</p>" if shares else ""
         return f"<div><h3>{escape(self.title)}</h3><ul>{facts}</ul>{body}{end}</div>"
 
 
@@ -108,7 +113,7 @@ def _variances(model: Any, inference: Any, pd: Any) -> Any:
             }
             for j in range(k):
                 product = deviation[k] * deviation[j]
-                if product > 0.0 and (matrix[k, j] != 0.0 or model._of_level("covariance", level, "full") == "full"):
+                if product > 0.0 and matrix[k, j] != 0.0:  # zero: not estimated
                     row[f"corr {labels[j]}"] = matrix[k, j] / product
             rows.append(row)
     residual = model.variance_components_.get("residual")
