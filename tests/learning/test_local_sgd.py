@@ -157,6 +157,14 @@ def test_clients_of_equal_size_take_the_same_steps_with_a_known_number_of_them()
     assert not Task.of(regression([7, 6]), zero_model()).equal_sizes
 
 
+def test_a_part_of_the_samples_is_one_pass_though_all_clients_are_of_one_size():
+    """5 of 8 samples in batches of at most 2 are three steps, of 2, 2 and 1; 8 samples would be four."""
+    equal = Task(zero_model(8), "regression", dtype=jnp.float64, equal_sizes=True)
+    weights, _ = train(LocalSGD(lr=0.5, batch_size=2), unit_samples([5], 8), task=equal, whole=False)
+    sizes, members = np.unique(np.round(0.5 / weights[0][:5]).astype(int), return_counts=True)
+    assert dict(zip(sizes.tolist(), (members // sizes).tolist(), strict=True)) == {1: 1, 2: 2}
+
+
 @pytest.mark.soak
 def test_a_pool_of_many_samples_is_still_used_once_each():
     """At 150,000 samples step x count passes 2^31. With lr = 1e-10 the weight stays near 0, so that it is

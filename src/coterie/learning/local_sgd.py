@@ -129,6 +129,7 @@ class LocalSGD:
         epochs: int | jax.Array | None = None,
         slope: Callable[..., Any] | None = None,
         project: Callable[[Any], Any] | None = None,
+        whole: bool = True,
     ) -> Trained:
         """Train one client for a round.
 
@@ -143,6 +144,7 @@ class LocalSGD:
             slope: `slope(params, statistics, x, y, mask, key) -> ((loss, statistics), gradient)` instead of the
                 gradient of the loss; `params` may then be a part of the model.
             project: applied to the parameters after every step, to keep them in a set.
+            whole: whether `data` are all samples of the client; a part of them says nothing by its number of rows.
         """
         optimiser, follow = self.optimiser(), slope or jax.value_and_grad(task.loss, has_aux=True)
         if optimiser_state is None:
@@ -167,7 +169,7 @@ class LocalSGD:
             return Trained(carry[0], carry[1], carry[2] / self.steps)
         epochs = self.epochs if epochs is None else epochs
         size = min(self.batch_size, n) or n
-        own_steps = self._steps_per_epoch(task, data)
+        own_steps = self._steps_per_epoch(task, data, whole)
 
         def one_epoch(e: jax.Array, carry: tuple) -> tuple:
             order_key, step_key = jax.random.split(jax.random.fold_in(key, e))
@@ -193,11 +195,11 @@ class LocalSGD:
         """Return how many local steps one client takes in a round."""
         return self.steps or self.epochs * self._steps_per_epoch(task, data)
 
-    def _steps_per_epoch(self, task: Task, data: Split) -> Any:
+    def _steps_per_epoch(self, task: Task, data: Split, whole: bool = True) -> Any:
         n = data.x.shape[0]
         size = min(self.batch_size, n) or n
         # Under vmap a bound that differs between clients becomes a mask: clients that have finished their pass wait.
-        return -(-n // size) if task.equal_sizes else quotient(data.count + (size - 1), size)
+        return -(-n // size) if whole and task.equal_sizes else quotient(data.count + (size - 1), size)
 
     def _draw(self, n: int, count: jax.Array, key: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Draw the minibatch of local step t with replacement; batch size 0 takes every sample once."""
