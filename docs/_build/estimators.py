@@ -115,7 +115,8 @@ def _coverage(record: dict[str, Any]) -> list[str]:
         "intercept and slope of x0 vary and are correlated. Classes: the intercept varies, standard errors are from the full "
         "Hessian. Intervals are t intervals with Satterthwaite's degrees of freedom; glmer's are normal, and its Hessian fails in "
         f"some fits. The standard error of a share of 95 % is {surest:.1f} points with {repeats['logistic']:,} simulations. "
-        f"Between 93 and 97 % was the aim; {_missed(record)} of {2 * len(names)} shares of ours lie outside.\n",
+        f"Between 93 and 97 % was the aim; {_missed(record)} of {2 * len(names)} shares of ours lie outside. The linear model's "
+        "standard errors are lme4's, which take the variances as known; only the degrees of freedom count that they are not.\n",
         "| | simulations | " + " | ".join(names) + " |",
         "|---|" + "--:|" * (len(names) + 1),
     ]
