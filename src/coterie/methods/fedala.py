@@ -84,9 +84,16 @@ class FedALA(HubSGD):
                 return jax.value_and_grad(lambda w: task.loss(start(w), statistics, *batch), has_aux=True)(weights)
 
             part, epochs = drawn(data, sample_key, self.sample), jnp.where(times == 1, self.first_passes, 1)
-            options = {"epochs": epochs, "slope": slope, "project": inside, "whole": False}
-            learned = learner.train(task, Variables(weights, own.statistics), part, weight_key, **options)  # (b)
-            learned = learned.variables.params
+            learned = learner.train(  # (b)
+                task,
+                Variables(weights, own.statistics),
+                part,
+                weight_key,
+                epochs=epochs,
+                slope=slope,
+                project=inside,
+                whole=False,
+            ).variables.params
             weights = tree.where(times > 0, learned, weights)  # in the first round both models are the same
             trained = self.train(task, Variables(start(weights), own.statistics), data, train_key)
             return trained.variables, weights, times + 1, trained.loss
