@@ -57,7 +57,8 @@ class Engine:
             federation = federation.in_buckets([np.arange(self.size)])
         clients = federation.arrays()
         refuse_too_large(clients, device)
-        self.clients: Clients = self.place(padded_rows(clients, self.rows))
+        # Rows are only added where there are no buckets, which have fewer rows than there are clients.
+        self.clients: Clients = self.place(clients if self.rows == self.size else padded_rows(clients, self.rows))
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
