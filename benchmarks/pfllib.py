@@ -10,8 +10,9 @@ happens with packages that are not there), one process for each method; --python
 PFLlib counts test samples, not clients, and takes the best round; the accuracy in the same round is compared too.
 A run that is cut short is continued by the same command: whole runs are kept. docs/_build/pfllib.py writes the page.
 
-With --exact nothing is left to chance: 40 training samples for every client, all in one batch, three epochs a round,
-and both programs start from PFLlib's weights. Where the method is the same, so is every accuracy, to rounding.
+Both programs start from PFLlib's weights; what is left to chance is the order of the samples. With --exact nothing is:
+40 training samples for every client, all in one batch, three epochs a round. Where the method is the same, so is every
+accuracy, to rounding.
 """
 
 import argparse
@@ -172,9 +173,9 @@ def ours(asked: argparse.Namespace, name: str, seed: int, federation: Any) -> No
 
         method = dataclasses.replace(PAIRS[name].ours, lr=0.005, batch_size=10)
         settings = {"rounds": asked.rounds, "evaluate_every": asked.every, "seed": seed, "progress": False}
+        settings["init"] = str(start_weights(asked))
         if asked.exact:
             method = dataclasses.replace(method, lr=0.05, batch_size=0, epochs=3)
-            settings["init"] = str(start_weights(asked))
         ct.run(federation, "cnn", method, device=asked.device, on_evaluation=keep, **settings)
 
 
@@ -270,9 +271,9 @@ def main() -> None:
     figures = {"rounds": asked.rounds, "every": asked.every, "fraction": asked.fraction, "methods": compared(asked)}
     figures["their_device"] = asked.their_device
     exact = " --exact" if asked.exact else ""
-    figures["command"] = (
-        f"benchmarks/pfllib.py --program PFLlib/system{exact} --rounds {asked.rounds} --every {asked.every}"
-    )
+    part = f" --fraction {asked.fraction:g}" if asked.fraction < 1 else ""
+    options = f"{exact}{part} --rounds {asked.rounds} --every {asked.every} --methods {' '.join(asked.methods)}"
+    figures["command"] = f"benchmarks/pfllib.py --program PFLlib/system{options}"
     common.publish("pfllib-exact" if asked.exact else "pfllib", asked.device, figures)
 
 

@@ -49,12 +49,17 @@ def _signed(value: float) -> str:
     return f"{value:+.2f}"
 
 
+def _images(record: dict[str, Any]) -> str:
+    part = record["fraction"]
+    return "all 70,000" if part == 1 else f"{70_000 * part:,.0f} of the 70,000 (`--fraction {part:g}`)"
+
+
 def preset(record: dict[str, Any]) -> list[str]:
     """Return the section about PFLlib's preset."""
     lines = [
         "## Its preset\n",
-        "20 clients with Dirichlet(0.1) label shares of all 70,000 images, 75 % of a client's samples to train on, batches of 10, lr "
-        "0.005, one epoch a round. Both start from their own random weights, and shuffle differently. Means over splits (± their "
+        f"20 clients with Dirichlet(0.1) label shares of {_images(record)} images, 75 % of a client's samples to train on, batches of 10, lr "
+        "0.005, one epoch a round. Both start from PFLlib's weights, and shuffle differently. Means over splits (± their "
         "standard deviation, where there are several); the last round is the last that both have.\n",
         "| method | options | splits | rounds | PFLlib, best round | ours | difference | PFLlib, last round | ours | difference |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -92,8 +97,11 @@ def exact(record: dict[str, Any]) -> list[str]:
 
 
 def _made(record: dict[str, Any]) -> list[str]:
-    command = "python " + " ".join(record["command"].split()[:1]) + (" --exact" if "--exact" in record["command"] else "")
-    return [f"Made by `{command}` on {record['date']} ({record['hardware']}); `benchmarks/results/{record['file']}`.\n"]
+    there = ", PFLlib's part on an H200" if record["their_device"] == "cuda" else ""
+    return [
+        f"Made by `python {record['command']}` on {record['date']} ({record['hardware']}{there}); "
+        f"`benchmarks/results/{record['file']}`.\n"
+    ]
 
 
 def page() -> str:
