@@ -190,13 +190,16 @@ new = pd.DataFrame({"age": [15.0], "school": [99], "district": [1]})
 
 def test_quickstart_examples(capsys):
     examples = blocks(ROOT / "docs" / "start" / "quickstart.md", "python")
-    assert len(examples) == 2
-    printed = []
+    printed, swept = [], None
     for example in examples:
-        exec(compile(example.replace("rounds=5", "rounds=2"), "quickstart.md", "exec"), {"__name__": "__main__"})
+        found = {"__name__": "__main__"}
+        exec(compile(re.sub(r"rounds=\d+", "rounds=2", example), "quickstart.md", "exec"), found)
+        swept = found.get("swept", swept)
         printed.append(capsys.readouterr().out)
-    assert "test_score" in printed[0]
-    assert 0 <= float(printed[1]) <= 1
+    _, second, last = printed
+    assert "test_score" in second
+    assert len(swept.to_frame()) == 10
+    assert 0 <= float(last) <= 1
 
 
 @pytest.mark.soak

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.pages.html import Cell, Html, Row, h, join, table
 from coterie.pages.words import clip, count_text, listed, together
@@ -44,8 +45,10 @@ def section(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
 
 
 def _lived(result: Result) -> Lived:
-    world = build(World, result.config.get("world", {}), "world")
-    return Lived(world, result.config["run"]["seed"], result.rows[-1]["round"])
+    world, seed = build(World, result.config.get("world", {}), "world"), result.config["run"]["seed"]
+    if world and not isinstance(seed, int):  # of a folder that somebody has changed
+        raise CoterieError(f"run.seed must be a whole number, not {clip(str(seed))}")
+    return Lived(world, seed, result.rows[-1]["round"])
 
 
 def _written(comparison: "Comparison", lived: Lived, methods: list[str], several: bool) -> Html:
