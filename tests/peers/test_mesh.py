@@ -74,12 +74,12 @@ def test_devices_add_one_after_another(mesh):
 
 
 def test_eight_devices_give_the_numbers_of_one(tmp_path, monkeypatch):
-    """Seven clients on eight devices of another process: a method with a hub, one that asks, one that pushes."""
+    """Seven clients on eight devices of another process: a method with a hub, and one that asks its neighbours."""
     monkeypatch.setenv("COTERIE_BENCHMARKS", str(tmp_path))
-    command = [sys.executable, str(SOAK), "--methods", "fedavg,fomo,sgp", "--modes", "exact", "--precisions", "float32"]
+    command = [sys.executable, str(SOAK), "--methods", "fedavg,fomo", "--modes", "exact", "--precisions", "float32"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("bytes equal") == 3
+    assert done.stdout.count("bytes equal") == 2
 
 
 TROUBLE = {"faults": {"drop": [{"rate": 0.3}], "poison": [{"members": ["client-2"], "kind": "nan"}]}, "robust": "clip"}
