@@ -31,6 +31,10 @@ def main() -> None:
             from coterie.cli.commands import app
 
             app()
+    except SystemExit as end:
+        if "zenoh" in sys.modules:  # threads of the network engine may keep Python from taking itself apart
+            _exit_now(end.code)
+        raise
     except KeyboardInterrupt as stop:
         print("stopped; start it again", file=sys.stderr)
         sys.exit(128 + getattr(stop, "number", 2))  # 2 is Ctrl-C
@@ -38,3 +42,14 @@ def main() -> None:
         import signal
 
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _exit_now(code: object) -> None:
+    """End the process; everything is on the disk."""
+    import contextlib
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
