@@ -14,6 +14,7 @@ from coterie.experiment.rounds import Rounds
 from coterie.graphs.graph import Graph
 from coterie.graphs.quality import graph_quality, true_groups
 from coterie.peers.ledger import Ledger
+from coterie.storage.arrays import narrowed
 
 __all__ = ["History"]
 
@@ -60,7 +61,8 @@ class History:
             self.rows.append(line)
         if self.folder is None:
             return
-        self.folder.save_arrays("ledger", number, entry if number else entry | {"neighbours": self.ledger.neighbours})
+        entry = entry if number else entry | {"neighbours": self.ledger.neighbours}
+        self.folder.save_arrays("ledger", number, {name: narrowed(array) for name, array in entry.items()})
         if row is not None and number in self.graphs:
             self.folder.save_arrays("graph", number, self.graphs[number])
         if row is not None:

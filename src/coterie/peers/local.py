@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of
 from coterie.numerics.tree import column, divisor, product
-from coterie.peers import ALL_TO_ALL
+from coterie.peers import ALL_TO_ALL, DENSE_LIMIT
 from coterie.peers.base import Arrivals, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.factory import Lost, PeersFactory
@@ -25,8 +25,6 @@ from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
-
-DENSE_LIMIT = 4096  # clients up to which a K x K matrix product beats a fold over slots
 
 
 class Plan(NamedTuple):
