@@ -1,16 +1,16 @@
 """Time and memory of whole runs as the number of clients grows, and the exponents of that growth.
 
     python benchmarks/many_clients.py --device cpu
-    python benchmarks/many_clients.py --device gpu --clients 100000 --rounds 100 --methods gossip-sgd,fedavg,scool-attention
+    python benchmarks/many_clients.py --device gpu --clients 100000 --rounds 100
     python benchmarks/many_clients.py --draw benchmarks/results/DATE-many-clients-DEVICE.json
 
-Logistic regression on 20 features, 20 training samples for each client, who is one of 50 planted kinds. `gossip-sgd` has
-a random graph with 16 neighbours each, `scool-attention` the candidates that the graph `similarity` finds: the 16 nearest
-of each client by local models, in both directions. Making the graph is part of the time.
+Logistic regression on 20 features, 20 training samples for each client, who is one of 50 planted kinds. `gossip-sgd`
+has a random graph with 16 neighbours each, `scool-attention` the candidates that the graph `similarity` finds: the 16
+nearest of each client by local models, in both directions. Making the graph is part of the time.
 
 With several numbers of clients every run has a process of its own, so that its peak memory is its own. The exponent is
-the slope of a line through the logarithms; of the time without compilation, which does not depend on the clients. Seconds
-are of the processor (all threads), since wall time on a busy machine says little; on a GPU they are of the clock.
+the slope of a line through the logarithms; of the time without compilation, which does not depend on the clients.
+Seconds are of the processor (all threads), since wall time on a busy machine says little; on a GPU of the clock.
 """
 
 import argparse

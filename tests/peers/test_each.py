@@ -219,7 +219,8 @@ def test_fedavg_with_100_000_clients_makes_no_table_of_pairs(device):
     state, rounds = started.advance(started.init()[0], 1, 1)
     gradient = (x * (x @ np.zeros(features) - y)[..., None]).mean((0, 1))
     expected = np.broadcast_to(-0.1 * gradient, (clients, features))
-    np.testing.assert_allclose(state.variables.params.w[:, 0], expected, rtol=1e-4)
+    assert sum(leaf.size for leaf in jax.tree.leaves(state)) == clients + features  # losses, and one model for all
+    np.testing.assert_allclose(method.models(state).params.w[:, 0], expected, rtol=1e-4)
     assert rounds.traffic.up_messages.sum() == clients
 
 

@@ -259,7 +259,7 @@ class Loop:
         if self.staged:
             self._return_to_stage(saved.graph())
         like = on_host(self.training, self.training.outline())
-        best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
+        best = self.training.kept_models(self.job.method, self.training.inner(like)) if saved.has("best") else None
         arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
         self.state, self.best = from_host(self.training, arrays.state), jax.device_get(arrays.best)
         self.history.read_back(self.folder, self.round, record.written)

@@ -14,6 +14,7 @@ from coterie.experiment.scores import Scores
 from coterie.experiment.scoring import score_models
 from coterie.experiment.solving import Fitting
 from coterie.experiment.training import Training
+from coterie.numerics.tree import for_each
 
 __all__ = ["make_result", "write_result"]
 
@@ -37,7 +38,7 @@ def make_result(job: Job, training: Training | Fitting, history: History, models
         device=history.engine.device.label,
         folder=None if folder is None else folder.path,
         task=training.task,
-        variables=models,
+        variables=for_each(models, len(job.federation)),
         scored=functools.partial(_scores, job, training, models),
         answers=functools.partial(_answers, job, training, models),
     )

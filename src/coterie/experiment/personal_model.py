@@ -70,12 +70,15 @@ def shared_model(method: Any, task: Any, state: Any, models: Any) -> Any:
         method: how the clients cooperated.
         task: what they learned.
         state: the method's state after the last round.
-        models: the personal models that are kept, `[K, ...]`.
+        models: the personal models that are kept, `[K, ...]`, or the one of all (`Same`).
     """
     import jax
 
+    from coterie.numerics.tree import is_same
+
     common = method.common(task, state)
-    return mean_model(models if common is None else jax.device_get(common))
+    copies = models if common is None else jax.device_get(common)
+    return jax.tree.map(np.asarray, copies.value) if is_same(copies) else mean_model(copies)
 
 
 def mean_model(models: Any) -> Any:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.methods.base import Method
+from coterie.numerics.tree import is_same
 from coterie.peers.mesh import padded_rows
 
 __all__ = ["Coded", "from_host", "is_hub", "on_host"]
@@ -44,6 +45,8 @@ def _of_clients(training: Any, change: Callable[[Any], Any], state: Any) -> Any:
     counts = [(count,) for count in (engine.rows, engine.size)]
 
     def changed(path: Any, a: Any) -> Any:
-        return a if is_hub(training.method, path[outer:]) or np.shape(a)[:1] not in counts else change(a)
+        if is_same(a) or is_hub(training.method, path[outer:]) or np.shape(a)[:1] not in counts:
+            return a
+        return change(a)
 
-    return jax.tree_util.tree_map_with_path(changed, state)
+    return jax.tree_util.tree_map_with_path(changed, state, is_leaf=is_same)

@@ -81,7 +81,7 @@ class Similarity:
     edge_weights: Literal["equal", "gaussian"] = param("equal", "equal, or smaller for a longer edge (network lasso)")
     search: Literal["auto", "exact", "forest"] = param(
         "auto",
-        "compare all pairs of summaries, or a forest of random trees, which is nearly exact; auto: all up to 4,096 clients",
+        "compare all pairs of summaries, or nearly all near ones (a forest of trees); auto: all up to 4,096 clients",
     )
     connect: bool = param(False, "join the parts of a network that falls apart by their shortest edges")
 
@@ -210,7 +210,8 @@ class Similarity:
             bridges = forest_bridges(points.vectors, component) if forest else shortest_bridges(points, component)
             edges = np.unique(np.concatenate([edges, bridges]), axis=0)
             warnings.warn(
-                f"{what}: the {count - 1} {'short' if forest else 'shortest'} edges between them were added; a larger graph.k may need none",
+                f"{what}: the {count - 1} {'short' if forest else 'shortest'} edges between them were added; a larger "
+                "graph.k may need none",
                 CoterieWarning,
                 stacklevel=2,
             )

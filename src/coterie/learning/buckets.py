@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.buckets import Buckets
+from coterie.numerics.tree import is_same
 
-__all__ = ["bucket", "bucket_by_bucket", "buckets_of", "is_buckets", "put_together", "real_rows"]
+__all__ = ["bucket", "bucket_by_bucket", "buckets_of", "is_buckets", "put_together", "real_rows", "without_same"]
 
 Tree = Any
 
@@ -54,6 +55,21 @@ def bucket_by_bucket(run: Callable[..., Tree], *stacked: Tree) -> Tree:
         return run(*stacked)
     parts = [run(*bucket(stacked, layout, number)) for number in range(len(layout.parts))]
     return put_together(layout, parts)
+
+
+def without_same(fn: Callable, stacked: Tree) -> tuple[Callable, Tree]:
+    """Return a function of what differs between clients alone, and that: what is the same is a part of the function."""
+    leaves, structure = jax.tree.flatten(stacked, is_leaf=lambda node: is_same(node) or is_buckets(node))
+    differs = [not is_same(leaf) for leaf in leaves]
+    if all(differs):
+        return fn, stacked
+
+    def of_rest(*rest: Any) -> Any:
+        rows = iter(rest)
+        own = [next(rows) if other else leaf.value for leaf, other in zip(leaves, differs, strict=True)]
+        return fn(*jax.tree.unflatten(structure, own))
+
+    return of_rest, tuple(leaf for leaf, other in zip(leaves, differs, strict=True) if other)
 
 
 def real_rows(values: Tree, counts: Any) -> list[Any]:

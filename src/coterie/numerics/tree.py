@@ -1,7 +1,7 @@
 """Small operations on arrays and on pytrees of arrays with the client axis first, shared by all packages."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,14 @@ import numpy as np
 from jax import lax
 
 __all__ = [
+    "Same",
     "broadcast",
     "column",
     "divisor",
     "dot",
     "flat",
+    "for_each",
+    "is_same",
     "minus",
     "plus",
     "product",
@@ -24,6 +27,27 @@ __all__ = [
 ]
 
 Tree = Any
+
+
+class Same(NamedTuple):
+    """A value that is the same for all clients, in place of one that has them as its first axis: kept only once.
+
+    The verbs `each` and `each_of` hand it to every client as it is; `for_each` makes a row for each of them.
+    """
+
+    value: Any
+
+
+def is_same(value: Any) -> bool:
+    """Whether a node of a tree is `Same`, for `is_leaf`."""
+    return isinstance(value, Same)
+
+
+def for_each(x: Tree, clients: int) -> Tree:
+    """Return arrays on the host with one row for each client, also where they are the same; those take no memory."""
+    if not is_same(x):
+        return x
+    return jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (clients, *np.shape(a))), x.value)
 
 
 def plus(a: Tree, b: Tree) -> Tree:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.learning.buckets import bucket_by_bucket
+from coterie.learning.buckets import bucket_by_bucket, without_same
 from coterie.numerics.tree import column, seal
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.coding import Coder, Memory
@@ -58,6 +58,7 @@ class Here(abc.ABC):
         self._coder, self._faults, self._robust = coder, faults, robust
         self._has_hub, self._all_to_all = hub, all_to_all
         self._pushes = not hub and clients > all_to_all  # whether a mean goes from partner to partner
+        self.same = False  # whether copies of what a hub sends can never differ, so that one is enough
         self.most_present = clients  # clients that take part in a round at most
 
     def keys(self, key: jax.Array) -> jax.Array:
@@ -94,7 +95,11 @@ class Here(abc.ABC):
         return (drawn < self.tables.chance) & self.tables.listening
 
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """Run `fn` for each client living here; where their samples lie in buckets, one bucket after another."""
+        """Run `fn` for each client living here; where their samples lie in buckets, one bucket after another.
+
+        What is `Same` for all clients is handed to each of them, and never copied for all at once.
+        """
+        fn, stacked = without_same(fn, stacked)
         return bucket_by_bucket(lambda *part: self._each(fn, *part), *stacked)
 
     @abc.abstractmethod
@@ -103,6 +108,7 @@ class Here(abc.ABC):
 
     def each_of(self, active: jax.Array, at_most: int, fn: Callable, otherwise: Tree, *stacked: Tree) -> Tree:
         """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
+        fn, stacked = without_same(fn, stacked)
 
         def some(active: jax.Array, otherwise: Tree, *stacked: Tree) -> Tree:
             return only_where(active, at_most, lambda *rows: self._each(fn, *rows), otherwise, *stacked)
