@@ -24,14 +24,14 @@ class Operation(NamedTuple):
         program: the name of the compiled program, such as `jit_program`.
         name: of the operation in it; empty where the trace does not say.
         kernel: what ran: the name of the GPU's kernel, or that of the operation.
-        count: how often.
+        calls: how often.
         seconds: together.
     """
 
     program: str
     name: str
     kernel: str
-    count: int
+    calls: int
     seconds: float
 
 
