@@ -23,6 +23,7 @@ from coterie.experiment.result import Result
 from coterie.experiment.rounds import Rounds, joined
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
+from coterie.experiment.states import from_host, on_host
 from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss
@@ -222,7 +223,7 @@ class Loop:
         self._record_rest()
         self.place.saving()
         self.folder.sync()
-        arrays = Snapshot(state=self.training.on_host(self.state), best=self.best, graph=self._graph_arrays())
+        arrays = Snapshot(state=on_host(self.training, self.state), best=self.best, graph=self._graph_arrays())
         record = Record(
             best_round=self.best_round,
             waited=self.waited,
@@ -257,10 +258,10 @@ class Loop:
         self.best_round, self.waited, self.best_score = record.best_round, record.waited, record.best_score
         if self.staged:
             self._return_to_stage(saved.graph())
-        like = self.training.on_host(self.training.outline())
+        like = on_host(self.training, self.training.outline())
         best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
         arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
-        self.state, self.best = self.training.from_host(arrays.state), jax.device_get(arrays.best)
+        self.state, self.best = from_host(self.training, arrays.state), jax.device_get(arrays.best)
         self.history.read_back(self.folder, self.round, record.written)
         return True
 
@@ -277,6 +278,6 @@ class Loop:
             models = jax.device_get(self.training.models(self.state, self.best_round))
         result = make_result(self.job, self.training, self.history, models, self.best_round)
         if self.folder is not None:
-            write_result(self.folder, result, self.job, self.training, self.training.on_host(self.state), models)
+            write_result(self.folder, result, self.job, self.training, on_host(self.training, self.state), models)
         self.progress("end", self.round, self.job.settings.rounds, result.final)
         return result
