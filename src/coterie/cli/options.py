@@ -23,6 +23,7 @@ __all__ = [
     "Json",
     "Out",
     "Preallocate",
+    "Precision",
     "Rounds",
     "Seed",
     "Set",
@@ -82,6 +83,10 @@ Where = Annotated[str, typer.Option("--device", help="auto, cpu, cpu:N for N vir
 Devices = Annotated[
     int | None,
     typer.Option(help="Spread the clients, with their models and data, over so many devices (GPUs; or --device cpu)."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(metavar="float32|float64|bfloat16", help="Of training; bfloat16 keeps weights and scores in float32."),
 ]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[

@@ -16,6 +16,7 @@ from coterie.cli.options import (
     Json,
     Out,
     Preallocate,
+    Precision,
     Rounds,
     Seed,
     Set,
@@ -50,6 +51,7 @@ def run(
     dropout: WorldDropout = None,
     slow: WorldSlow = None,
     late: WorldLate = None,
+    precision: Precision = None,
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
@@ -67,7 +69,8 @@ def run(
     from coterie.storage.toml import read_toml
 
     world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
-    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}, "world": world}
+    running = {"rounds": rounds, "seed": seed, "precision": precision}
+    flags: Flags = {"codec": {"name": codec}, "run": running, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
     refuse_sweep(tables, experiment)
     if faults is not None:
