@@ -35,9 +35,11 @@ def bucket(stacked: Tree, layout: Buckets, number: int) -> Tree:
     places = layout.places[number]
 
     def rows(value: Any) -> Any:
+        if is_same(value):
+            return value
         return value.parts[number] if is_buckets(value) else jnp.asarray(value)[places]
 
-    return jax.tree.map(rows, stacked, is_leaf=is_buckets)
+    return jax.tree.map(rows, stacked, is_leaf=lambda node: is_same(node) or is_buckets(node))
 
 
 def put_together(layout: Buckets, parts: list[Tree]) -> Tree:
@@ -59,7 +61,7 @@ def bucket_by_bucket(run: Callable[..., Tree], *stacked: Tree) -> Tree:
 
 def without_same(fn: Callable, stacked: Tree) -> tuple[Callable, Tree]:
     """Return a function of what differs between clients alone, and that: what is the same is a part of the function."""
-    leaves, structure = jax.tree.flatten(stacked, is_leaf=lambda node: is_same(node) or is_buckets(node))
+    leaves, structure = jax.tree.flatten(stacked, is_leaf=is_same)
     differs = [not is_same(leaf) for leaf in leaves]
     if all(differs):
         return fn, stacked

@@ -12,12 +12,14 @@ __all__ = [
     "Same",
     "broadcast",
     "column",
+    "count_of",
     "divisor",
     "dot",
     "flat",
     "for_each",
     "is_same",
     "minus",
+    "of_clients",
     "plus",
     "product",
     "scale",
@@ -48,6 +50,16 @@ def for_each(x: Tree, clients: int) -> Tree:
     if not is_same(x):
         return x
     return jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (clients, *np.shape(a))), x.value)
+
+
+def of_clients(fn: Callable[[Any], Any], x: Tree) -> Tree:
+    """Return `fn` of all arrays that have the clients as their first axis; what is the same for all stays as it is."""
+    return jax.tree.map(lambda a: a if is_same(a) else fn(a), x, is_leaf=is_same)
+
+
+def count_of(stacked: Tree) -> int:
+    """Return the number of clients whose values these are."""
+    return next(a.shape[0] for a in jax.tree.leaves(stacked, is_leaf=is_same) if not is_same(a))
 
 
 def plus(a: Tree, b: Tree) -> Tree:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.codecs.frame import frame_bytes
-from coterie.numerics.tree import column, divisor, times
+from coterie.numerics.tree import column, count_of, divisor, of_clients, times
 
 __all__ = [
     "LARGEST_NUMBER",
@@ -92,11 +92,11 @@ def divided(sums: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
 
 def in_chunks(run: Callable[..., tuple[Tree, Tree]], size: int, *stacked: Tree) -> tuple[Tree, Tree]:
     """Add the first results of `run(*rows)`, `[1, ...]`, over chunks of `size` rows; join the second, `[n, ...]`."""
-    count = jax.tree.leaves(stacked)[0].shape[0]
+    count = count_of(stacked)
     whole = count // size * size
 
     def rows(start: Any, length: int) -> Tree:
-        return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, length), stacked)
+        return of_clients(lambda a: lax.dynamic_slice_in_dim(a, start, length), stacked)
 
     def step(sums: Tree, start: Any) -> tuple[Tree, Tree]:
         some, beside = run(*rows(start, size))

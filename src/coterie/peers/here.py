@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.learning.buckets import bucket_by_bucket, without_same
-from coterie.numerics.tree import column, seal
+from coterie.learning.buckets import bucket_by_bucket
+from coterie.numerics.tree import column, of_clients, seal
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.injection import FaultTables
@@ -99,7 +99,6 @@ class Here(abc.ABC):
 
         What is `Same` for all clients is handed to each of them, and never copied for all at once.
         """
-        fn, stacked = without_same(fn, stacked)
         return bucket_by_bucket(lambda *part: self._each(fn, *part), *stacked)
 
     @abc.abstractmethod
@@ -108,7 +107,6 @@ class Here(abc.ABC):
 
     def each_of(self, active: jax.Array, at_most: int, fn: Callable, otherwise: Tree, *stacked: Tree) -> Tree:
         """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
-        fn, stacked = without_same(fn, stacked)
 
         def some(active: jax.Array, otherwise: Tree, *stacked: Tree) -> Tree:
             return only_where(active, at_most, lambda *rows: self._each(fn, *rows), otherwise, *stacked)
@@ -234,5 +232,5 @@ def only_where(active: jax.Array, at_most: int, run: Callable[..., Tree], otherw
     if at_most >= here:
         return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), run(*stacked), otherwise)
     chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
-    done = run(*jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
+    done = run(*of_clients(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
     return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)

@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of, without_same
-from coterie.numerics.tree import column, divisor, product
+from coterie.numerics.tree import column, count_of, divisor, is_same, of_clients, product
 from coterie.peers import ALL_TO_ALL, DENSE_LIMIT
 from coterie.peers.arithmetic import add_clients, divided, in_chunks, no_clients
 from coterie.peers.base import Arrivals, Tables, Tree
@@ -83,6 +83,7 @@ class LocalPeers(Losses):
 
     def _batched(self, fn: Callable, *part: Tree) -> Tree:
         """Run `fn` for each client of one device: one after another, or batched in chunks."""
+        fn, part = without_same(fn, part)
         size = jax.tree.leaves(part)[0].shape[0]
         if self._exact:
             return lax.map(lambda each: fn(*each), part)
@@ -95,14 +96,19 @@ class LocalPeers(Losses):
         mesh = self._plan.mesh
         if mesh is None:
             return run(*stacked)
-        count = jax.tree.leaves(stacked)[0].shape[0]
+        count = count_of(stacked)
         missing = -count % mesh.size
-        if missing:  # the last client is repeated so that every device has equally many
-            # Whole, because it takes a dozen kernels to share out a concatenation, for each array.
-            stacked = self._whole(jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked))
+        if missing:
+            stacked = self._with_last(stacked, missing)
         split = PartitionSpec("clients")
-        done = jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
+        parts = jax.tree.map(lambda a: PartitionSpec() if is_same(a) else split, stacked, is_leaf=is_same)
+        done = jax.shard_map(run, mesh=mesh, in_specs=parts, out_specs=split, check_vma=False)(*stacked)
         return jax.tree.map(lambda a: a[:count], done) if missing else done
+
+    def _with_last(self, stacked: Tree, times: int) -> Tree:
+        """Repeat the last client so many times, so that every device has equally many."""
+        # Whole, because it takes a dozen kernels to share out a concatenation, for each array.
+        return self._whole(of_clients(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], times, 0)]), stacked))
 
     def seal(self, x: Tree) -> Tree:
         """See `Peers.seal`; nothing to do in fast mode, which promises rounding only."""
@@ -272,7 +278,6 @@ class LocalPeers(Losses):
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
     ) -> tuple[Tree, jax.Array, Tree]:
         """See `Peers._mean_of`: one client after another, or in chunks, where not all of them are batched at once."""
-        fn, stacked = without_same(fn, stacked)
         if buckets_of(stacked) is None:
             if self._exact and self._plan.mesh is None:
                 return self._mean_in_turn(fn, weight, at_most, otherwise, *stacked)
@@ -293,6 +298,7 @@ class LocalPeers(Losses):
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
     ) -> tuple[Tree, jax.Array, Tree]:
         """Add one client's value after another, in the order of ids: the same bits as a mean of all of them."""
+        fn, stacked = without_same(fn, stacked)
         order, here = self.tables.order, weight.shape[0]
         taking_part = jnp.nonzero((weight > 0)[order], size=min(at_most, here), fill_value=here)[0]
         rows = jnp.append(order, 0)[taking_part]  # of those who are fewer, the first row, which then does not count
@@ -323,14 +329,14 @@ class LocalPeers(Losses):
         if at_most < here:
             chosen = jnp.nonzero(weight > 0, size=at_most, fill_value=here)[0]
             share = jnp.append(share, 0)[chosen]
-            stacked = jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked)
+            stacked = of_clients(lambda a: a[jnp.minimum(chosen, here - 1)], stacked)
         missing = 0 if self._plan.mesh is None else -share.shape[0] % self._plan.mesh.size
-        if missing:  # the last client is repeated so that every device has equally many, and counts only once
-            share = self._whole(jnp.pad(share, (0, missing)))
-            stacked = self._whole(jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked))
+        if missing:  # the repeated client counts only once
+            share, stacked = self._whole(jnp.pad(share, (0, missing))), self._with_last(stacked, missing)
 
         def chunk(share: jax.Array, *rows: Tree) -> tuple[Tree, Tree]:
-            values, beside = jax.vmap(fn)(*rows)
+            alone, own = without_same(fn, rows)
+            values, beside = jax.vmap(alone)(*own)
             return jax.tree.map(lambda a: product(share.astype(a.dtype)[None], a), values), beside
 
         sums, beside = self._on_each_device(partial(in_chunks, chunk, self._plan.chunk), share, *stacked)
