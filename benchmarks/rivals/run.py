@@ -4,14 +4,16 @@
     python benchmarks/rivals/run.py --models mlp --rivals coterie fedjax
     python benchmarks/rivals/run.py --device gpu --environment active   # with the PyTorch and JAX that are here
 
-Everyone gets the same file: images dealt to clients as in the FedAvg paper (MNIST from COTERIE_DATA, else made up), first
-weights, plain SGD in batches of 10, 50 local steps a round. Each rival is installed from the package index into an
-environment of its own (.venv-bench) and runs as processes of its own, with each of its settings once (`ways` in
-environments.py); the one with the shortest round is then measured --repeats times, in turns with the others. The first
-block of rounds warms up (compiles, starts actors) and is told apart. CPU seconds are those of all processes of a program,
-so they tell more than wall time where a machine is busy. Final weights are scored here (reference.py). Before that,
-everyone runs a small experiment in which nothing is left to chance: the largest difference of a weight to the one worked
-out by hand in NumPy says that it is the same experiment. What does not install or run is listed with its error.
+Everyone gets the same file: images dealt to clients as in the FedAvg paper (MNIST from COTERIE_DATA, else made up),
+first weights, plain SGD in batches of 10, 50 local steps a round. Each rival is installed from the package index into
+an environment of its own (.venv-bench) and runs as a program of its own, with each of its settings once
+(environments.py); the one with the shortest round is then measured --repeats times, in turns with the others. The first
+block of rounds warms up (compiles, starts actors) and is told apart. CPU seconds are those of all processes of a
+program: they tell more than wall time where a machine is busy. Final weights are scored here (reference.py).
+
+Before that, everyone runs a small experiment in which nothing is left to chance. The largest difference of a weight to
+the one worked out by hand in NumPy says that it is the same experiment. What does not install or run is listed with its
+error.
 """
 
 import argparse
@@ -88,6 +90,8 @@ def run(command: list[str], log: Path, limit: float, ours: bool) -> str | None:
     """Run a program with a time limit, and return why it failed."""
     token = uuid.uuid4().hex
     environment = {**os.environ, workload.TOKEN: token, "PYTHONWARNINGS": "ignore"}
+    # Threads that wait by spinning take the others' core where a machine is busy, and gain little where it is not.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not ours:
         environment.pop("PYTHONPATH", None)  # it may name packages of another environment
     with log.open("w") as said:
@@ -107,9 +111,8 @@ def run(command: list[str], log: Path, limit: float, ours: bool) -> str | None:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     if code is None:
         return f"took longer than {limit:g} s"
-    return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else f"exit code {code}")[
-        :300
-    ]
+    last = lines[-1] if lines else f"exit code {code}"
+    return next((line for line in reversed(lines) if "Error" in line), last)[:300]
 
 
 def make_workloads(asked: argparse.Namespace, folder: Path, blocks: int) -> tuple[dict[str, Path], dict[str, str]]:

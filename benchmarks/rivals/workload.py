@@ -90,7 +90,7 @@ def deal(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Deal samples as the FedAvg paper does: sorted by label and cut into shards, of which every client gets two.
 
-    Returns the clients' samples `[clients, samples, ...]` with their labels, and `test` samples of the rest with theirs.
+    Returns the clients' samples `[clients, samples, ...]` and labels, and `test` other samples with theirs.
     """
     random = np.random.default_rng(seed)
     needed = clients * samples + test
