@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import numpy as np
 from workload import Workload
-
-import reference
 
 sys.path.append(str(Path(__file__).parent.parent))
 
@@ -60,7 +59,7 @@ def row(rival: str, way: str, found: list[dict[str, Any]], exact: Any, work: Wor
         for name in ("wall_s", "cpu_s")
     }
     whole = all(one["block"] == work.block and one.get("share", 1) == 1 for one in found)
-    accuracy = [round(100 * reference.score(one["weights"], work), 2) for one in found] if whole else None
+    accuracy = [round(100 * by_hand.score(one["weights"], work), 2) for one in found] if whole else None
     first = [one["first_block_s"] for one in times]
     more = {"software": found[0]["software"]}
     more |= {"hardware": found[0]["hardware"]} if "hardware" in found[0] else {}

@@ -7,9 +7,10 @@
 Everyone gets the same file: images dealt to clients as in the FedAvg paper (MNIST from COTERIE_DATA, else made up),
 first weights, plain SGD in batches of 10, 50 local steps a round. Each rival is installed from the package index into
 an environment of its own (.venv-bench) and runs as a program of its own, with each of its settings once
-(environments.py); the one with the shortest round is then measured --repeats times, in turns with the others. The first
-block of rounds warms up (compiles, starts actors) and is told apart. CPU seconds are those of all processes of a
-program: they tell more than wall time where a machine is busy. Final weights are scored here (reference.py).
+(environments.py); the ones with the shortest round and with the fewest CPU seconds are then measured --repeats times,
+in turns with the others. The first block of rounds warms up (compiles, starts actors) and is told apart. CPU seconds
+are those of all processes of a program: they tell more than wall time where a machine is busy. Final weights are scored
+here (by_hand.py).
 
 Before that, everyone runs a small experiment in which nothing is left to chance. The largest difference of a weight to
 the one worked out by hand in NumPy says that it is the same experiment. What does not install or run is listed with its
@@ -17,6 +18,7 @@ error.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,12 +29,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import numpy as np
 import record
 import workload
 from environments import HERE, RIVALS, python_of
-
-import reference
 
 EXACT = "exact"
 
@@ -100,11 +101,9 @@ def run(command: list[str], log: Path, limit: float, ours: bool) -> str | None:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
-    for left in (*workload.processes(token), process.pid):
-        try:
+    for left in workload.processes(token):  # what it started may outlive it
+        with contextlib.suppress(ProcessLookupError):
             os.kill(left, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     process.wait()
     if code == 0:
         return None
@@ -163,53 +162,53 @@ def main() -> None:
         exact = {} if asked.no_check else check(runner, rivals, folder)
         trials = [] if asked.device == "gpu" else trial(runner, rivals, asked, folder)
         best = {
-            (rival, model): next(
-                (
-                    row["way"]
-                    for row in sorted(trials, key=lambda row: row.get("wall_s", float("inf")))
-                    if (row["rival"], row["model"]) == (rival, model)
-                ),
-                next(iter(getattr(RIVALS[rival], asked.device))),
-            )
-            for rival in rivals
-            for model in asked.models
+            (rival, model): best_ways(rival, model, asked.device, trials) for rival in rivals for model in asked.models
         }
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {key: [] for key in best}
+        found: dict[tuple[str, str, str], list[dict[str, Any]]] = {
+            (rival, way, model): [] for (rival, model), ways in best.items() for way in ways
+        }
         for number in range(asked.repeats):
-            for rival, measured in repeat(runner, rivals, best, files, f"repeat-{number}"):
+            for rival, way, measured in repeat(runner, list(found), files, f"repeat-{number}"):
                 for model, one in measured.items():
-                    print(f"{rival} {model} {number + 1}: {record.short(one)}", flush=True)
-                    found[rival, model].append(one)
+                    print(f"{rival} {model} with {way}, {number + 1}: {record.short(one)}", flush=True)
+                    found[rival, way, model].append(one)
         for model in asked.models:
             work = workload.read(files[model])
             rows = [
-                record.row(rival, best[rival, model], found[rival, model], exact.get((rival, model)), work)
-                for rival in rivals
+                record.row(rival, way, measured, exact.get((rival, model)), work)
+                for (rival, way, of), measured in found.items()
+                if of == model
             ]
             own = [row for row in trials if row["model"] == model]
             record.write(asked, model, work, data[model], rows, own, time.time() - began)
 
 
-def repeat(
-    runner: Runner, rivals: list[str], best: dict[tuple[str, str], str], files: dict[str, Path], label: str
-) -> Any:
-    """Measure every rival once; yields its name and what it measured for each model."""
+def best_ways(rival: str, model: str, device: str, trials: list[dict[str, Any]]) -> list[str]:
+    """Return the setting with the shortest round and the one with the fewest CPU seconds, which may be the same."""
+    tried = [row for row in trials if (row["rival"], row["model"]) == (rival, model) and "error" not in row]
+    if not tried:
+        return [next(iter(getattr(RIVALS[rival], device)))]
+    return list(dict.fromkeys(min(tried, key=lambda row: row[name])["way"] for name in ("wall_s", "cpu_s")))
+
+
+def repeat(runner: Runner, wanted: list[tuple[str, str, str]], files: dict[str, Path], label: str) -> Any:
+    """Measure every rival once with each of its settings; yields both and what was measured for each model."""
+    asked = list(dict.fromkeys((rival, way) for rival, way, _ in wanted))
     if runner.asked.device == "gpu" and runner.asked.environment == "active":  # starting a GPU takes seconds: once
-        others = {rival: best[rival, next(iter(files))] for rival in rivals if RIVALS[rival].environment == "torch"}
+        others = {rival: way for rival, way in asked if RIVALS[rival].environment == "torch"}
         if others:
-            yield from runner.together(others, list(files.values()), label).items()
-        rivals = [rival for rival in rivals if rival not in others]
-    for rival in rivals:
-        ways = dict.fromkeys(best[rival, model] for model in files)
-        for way in ways:
-            own = [file for model, file in files.items() if best[rival, model] == way]
-            yield rival, runner.measure(rival, way, own, f"{label}-{rival}")
+            for rival, measured in runner.together(others, list(files.values()), label).items():
+                yield rival, others[rival], measured
+        asked = [(rival, way) for rival, way in asked if rival not in others]
+    for number, (rival, way) in enumerate(asked):
+        own = [files[model] for one, its_way, model in wanted if (one, its_way) == (rival, way)]
+        yield rival, way, runner.measure(rival, way, own, f"{label}-{number}")
 
 
 def check(runner: Runner, rivals: list[str], folder: Path) -> dict[tuple[str, str], Any]:
     """Return the largest difference of a weight to the exact answer, or the error, for each rival and model."""
     files = {model: make_exact(model, folder) for model in runner.asked.models}
-    answers = {model: reference.fedavg(workload.read(file)) for model, file in files.items()}
+    answers = {model: by_hand.fedavg(workload.read(file)) for model, file in files.items()}
     found: dict[tuple[str, str], Any] = {}
     for rival in rivals:
         way = next(iter(getattr(RIVALS[rival], runner.asked.device)))
