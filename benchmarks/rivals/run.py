@@ -82,19 +82,20 @@ class Runner:
         except RuntimeError as error:
             self.errors[rival] = str(error)
             return
-        error = run([python, *words], self.folder / "said.log", self.asked.limit, rival == "coterie")
+        keep = rival == "coterie" or self.asked.environment == "active"
+        error = run([python, *words], self.folder / "said.log", self.asked.limit, keep)
         if error:
             self.errors[rival] = error
 
 
-def run(command: list[str], log: Path, limit: float, ours: bool) -> str | None:
+def run(command: list[str], log: Path, limit: float, keep_path: bool) -> str | None:
     """Run a program with a time limit, and return why it failed."""
     token = uuid.uuid4().hex
     environment = {**os.environ, workload.TOKEN: token, "PYTHONWARNINGS": "ignore"}
     # Threads that wait by spinning take the others' core where a machine is busy, and gain little where it is not.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if not ours:
-        environment.pop("PYTHONPATH", None)  # it may name packages of another environment
+    if not keep_path:  # it may name packages of another environment
+        environment.pop("PYTHONPATH", None)
     with log.open("w") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment, cwd=HERE)
         try:
@@ -122,7 +123,13 @@ def make_workloads(asked: argparse.Namespace, folder: Path, blocks: int) -> tupl
         x, y, data[model] = images(model, clients * asked.samples + asked.test)
         dealt = workload.deal(x, y, clients, asked.samples, asked.test)
         files[model] = folder / f"{model}.npz"
-        settings = {"lr": asked.lr, "batch": asked.batch, "epochs": 1, "block": asked.block, "blocks": blocks}
+        settings = {
+            "lr": asked.lr,
+            "batch": asked.batch,
+            "epochs": asked.epochs,
+            "block": asked.block,
+            "blocks": blocks,
+        }
         workload.write(files[model], dealt, workload.first_weights(model), **settings)
     return files, data
 
@@ -243,7 +250,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--torch", default="torch", help="the PyTorch to install, such as torch==2.13.0")
     parser.add_argument("--torch-index", default="", help="the package index it comes from; empty: pip's own")
     parser.add_argument("--clients", type=int, default=0, help="default 100; 20 for a CNN on a CPU")
-    parser.add_argument("--samples", type=int, default=500, help="of each client; a round is one pass over them")
+    parser.add_argument("--samples", type=int, default=500, help="of each client")
+    parser.add_argument("--epochs", type=int, default=1, help="passes over them in a round")
     parser.add_argument("--test", type=int, default=5000, help="samples that final models are scored on")
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.05)
