@@ -115,11 +115,13 @@ def run(command: list[str], log: Path, limit: float, keep_path: bool) -> str | N
     return next((line for line in reversed(lines) if "Error" in line), last)[:300]
 
 
-def make_workloads(asked: argparse.Namespace, folder: Path, blocks: int) -> tuple[dict[str, Path], dict[str, str]]:
-    """Write the workload of each model; returns the files, and what the images are."""
+def make_workloads(
+    asked: argparse.Namespace, folder: Path, blocks: int, part: int = 1
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Write the workload of each model, with one in `part` of the clients; returns the files, and what the images are."""
     files, data = {}, {}
     for model in asked.models:
-        clients = asked.clients or (100 if model == "mlp" or asked.device == "gpu" else 20)
+        clients = (asked.clients or (100 if model == "mlp" or asked.device == "gpu" else 20)) // part
         x, y, data[model] = images(model, clients * asked.samples + asked.test)
         dealt = workload.deal(x, y, clients, asked.samples, asked.test)
         files[model] = folder / f"{model}.npz"
@@ -228,9 +230,9 @@ def check(runner: Runner, rivals: list[str], folder: Path) -> dict[tuple[str, st
 
 
 def trial(runner: Runner, rivals: list[str], asked: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Run each setting of each rival for a warm and a timed block."""
+    """Run each setting of each rival for a warm and a timed block, with a quarter of the clients."""
     (folder / "trial").mkdir()
-    files, _ = make_workloads(asked, folder / "trial", 2)
+    files, _ = make_workloads(asked, folder / "trial", 2, part=4)
     rows = []
     for rival in rivals:
         ways = RIVALS[rival].cpu
