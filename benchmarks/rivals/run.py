@@ -118,10 +118,11 @@ def run(command: list[str], log: Path, limit: float, keep_path: bool) -> str | N
 def make_workloads(
     asked: argparse.Namespace, folder: Path, blocks: int, part: int = 1
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Write the workload of each model, with one in `part` of the clients; returns the files, and what the images are."""
+    """Write the workload of each model, with one in `part` clients; returns the files, and what the images are."""
     files, data = {}, {}
     for model in asked.models:
-        clients = (asked.clients or (100 if model == "mlp" or asked.device == "gpu" else 20)) // part
+        clients = asked.clients or (100 if model == "mlp" or asked.device == "gpu" else 20)
+        clients = max(2, clients // part)
         x, y, data[model] = images(model, clients * asked.samples + asked.test)
         dealt = workload.deal(x, y, clients, asked.samples, asked.test)
         files[model] = folder / f"{model}.npz"
