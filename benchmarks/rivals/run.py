@@ -263,7 +263,10 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900, help="seconds that one process may take")
     parser.add_argument("--no-check", action="store_true", help="leave out the exact experiment")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.samples % 2 or asked.samples % asked.batch:
+        parser.error("--samples must be even and a multiple of --batch: two shards for each client, and whole batches")
+    return asked
 
 
 if __name__ == "__main__":
