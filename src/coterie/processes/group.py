@@ -218,7 +218,10 @@ def told() -> Iterator[None]:
         if group is None:
             raise
         if type(error).__name__ == "JaxRuntimeError":  # in most cases, another process is gone
-            group.wait_for_news()
+            try:
+                group.wait_for_news()
+            except KeyboardInterrupt:  # whoever has started this process knows it, too
+                os._exit(1)
         if not hasattr(error, "exit_code"):  # otherwise it was asked to end, and so were the others
             sentence = str(error).strip().partition("\n")[0][:SENTENCE]
             group.leave(sentence if isinstance(error, CoterieError) else f"{type(error).__name__}: {sentence}")
