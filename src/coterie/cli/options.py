@@ -24,6 +24,7 @@ __all__ = [
     "Out",
     "Preallocate",
     "Precision",
+    "Profiled",
     "Rounds",
     "Seed",
     "Set",
@@ -91,6 +92,10 @@ Precision = Annotated[
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run code of others that the folder names (FILE.py:CLASS); read it first.")
+]
+Profiled = Annotated[
+    bool,
+    typer.Option("--profile", help="Say where the time went; write profile.json and a trace of the first rounds."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
 

@@ -17,6 +17,7 @@ from coterie.cli.options import (
     Out,
     Preallocate,
     Precision,
+    Profiled,
     Rounds,
     Seed,
     Set,
@@ -33,6 +34,7 @@ from coterie.cli.options import (
     report_or_note,
     screen_for,
 )
+from coterie.cli.profiles import print_profile
 from coterie.cli.terminal import console_for, say
 from coterie.errors import CoterieError
 from coterie.registry import names_from
@@ -56,6 +58,7 @@ def run(
     where: Where = "auto",
     devices: Devices = None,
     preallocate: Preallocate = False,
+    profiled: Profiled = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -82,22 +85,30 @@ def run(
     more = "-world" * bool(chosen.world) + "-faults" * bool(chosen.faults)
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{more}"
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder, devices)
-    from coterie.comparison.compare import for_one_run
-    from coterie.experiment.folder import RunFolder
-    from coterie.experiment.job import Job
-    from coterie.experiment.run import execute
+    from coterie.experiment.profiling import NO_PROFILE, Profile
 
+    profile = Profile(folder) if profiled else NO_PROFILE
+    with profile.part("start"):
+        device = chosen_device(where, preallocate, console, folder, devices)
+        from coterie.comparison.compare import for_one_run
+        from coterie.experiment.folder import RunFolder
+        from coterie.experiment.job import Job
+        from coterie.experiment.run import execute
+
+    if profiled and RunFolder(folder).complete:
+        raise CoterieError(f"--profile: {folder} is complete already, there is nothing to time; choose another --out")
     with screen_for(console, folder) as screen:
         notify = for_one_run(screen.update, name, chosen.run.seed)
         complete = RunFolder(folder).complete
-        with code_of(experiment, trust_code):  # a graph may name another one
+        with code_of(experiment, trust_code), profile.part("input and output"):  # a graph may name another one
             job = Job.of(chosen)
             if "members" in tables:  # of a federation, whose faults name its members
                 job = job.with_fault_names([str(member["name"]) for member in tables["members"]])
-        result = execute(job, out=folder, device=device, progress=notify)
+        result = execute(job, out=folder, device=device, progress=notify, profile=profile)
         if complete:
             console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
+    if isinstance(profile, Profile):
+        print_profile(console, profile.finish(), folder)
     _show_run(result, folder, console, as_json)
 
 

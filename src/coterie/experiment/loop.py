@@ -113,7 +113,8 @@ class Loop:
         # A signal waits until a short block is saved; before a long one there was a checkpoint.
         with held_back(self._short) as stopping:
             row = self._block(self.every)
-            self._save()
+            with self.engine.profile.part("input and output"):
+                self._save()
             self.progress("round", self.round, self.job.settings.rounds, row)
             if stopping():
                 self._save(now=True)
@@ -278,6 +279,7 @@ class Loop:
             models = jax.device_get(self.training.models(self.state, self.best_round))
         result = make_result(self.job, self.training, self.history, models, self.best_round)
         if self.folder is not None:
-            write_result(self.folder, result, self.job, self.training, on_host(self.training, self.state), models)
+            with self.engine.profile.part("input and output"):
+                write_result(self.folder, result, self.job, self.training, on_host(self.training, self.state), models)
         self.progress("end", self.round, self.job.settings.rounds, result.final)
         return result
