@@ -24,8 +24,10 @@ __all__ = [
     "Json",
     "Out",
     "Preallocate",
+    "Precision",
     "ProcessCount",
     "ProcessIndex",
+    "Profiled",
     "Rounds",
     "Seed",
     "Set",
@@ -101,9 +103,17 @@ ProcessCount = Annotated[
 ProcessIndex = Annotated[
     int | None, typer.Option("--process", envvar="COTERIE_PROCESS", help="Which of them this is, counted from 0.")
 ]
+Precision = Annotated[
+    str | None,
+    typer.Option(metavar="float32|float64|bfloat16", help="Of training; bfloat16 keeps weights and scores in float32."),
+]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run code of others that the folder names (FILE.py:CLASS); read it first.")
+]
+Profiled = Annotated[
+    bool,
+    typer.Option("--profile", help="Say where the time went; write profile.json and a trace of the first rounds."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
 

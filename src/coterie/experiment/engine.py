@@ -18,6 +18,7 @@ from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
+from coterie.experiment.profiling import NO_PROFILE
 from coterie.experiment.programs import fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.task import Task
@@ -61,6 +62,7 @@ class Engine:
         # Rows are only added where there are no buckets, which have fewer rows than there are clients.
         self.clients: Clients = self.place(clients) if buckets_of(clients) else self.place_clients(clients)
         self.seconds = {"compile": 0.0, "program": 0.0}
+        self.profile = NO_PROFILE
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
         # Methods that sent something before the first round; known where a program was traced, so shared with it.
@@ -156,7 +158,7 @@ class Engine:
             ready()
         start = time.perf_counter()
         with fitting():
-            result = jax.block_until_ready(compiled(*arguments))
+            result = self.profile.run(name, compiled, lambda: jax.block_until_ready(compiled(*arguments)))
         self.seconds["program"] += time.perf_counter() - start
         return result
 
@@ -170,8 +172,8 @@ class Engine:
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         if signature not in self._compiled:
             self.traces += 1
-            lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-            with repairing(), fitting():
+            with self.profile.part("compile"), repairing(), fitting():
+                lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
                 self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments

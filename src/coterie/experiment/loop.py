@@ -296,7 +296,8 @@ class Loop:
             models = self.training.models(self.state, self.best_round)
         result = make_result(self.job, self.training, self.history, models, self.best_round)
         if self.folder is not None:
-            state = self.state if self.place.together else on_host(self.training, self.state)
-            write_result(self.folder, result, self.job, self.training, state, models, self.place)
+            with self.engine.profile.part("input and output"):
+                state = self.state if self.place.together else on_host(self.training, self.state)
+                write_result(self.folder, result, self.job, self.training, state, models, self.place)
         self.progress("end", self.round, self.job.settings.rounds, result.final)
         return result

@@ -16,6 +16,7 @@ from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.machine import keep_machine
 from coterie.experiment.place import Place
+from coterie.experiment.profiling import NO_PROFILE, NoProfile
 from coterie.experiment.result import Result
 from coterie.experiment.screen import shown_run
 from coterie.graphs.measured import MeasuredGraph
@@ -124,13 +125,14 @@ def execute(
     progress: Progress | None = None,
     engine: Engine | None = None,
     place: Place | None = None,
+    profile: NoProfile = NO_PROFILE,
 ) -> Result:
     """Run a job from its start or from its newest checkpoint; a folder that is complete is only read.
 
-    `place` says where the clients live, if not all of them live here.
+    `place` says where the clients live, if not all of them live here; `profile` times the parts of the run.
     """
     if out is None:
-        return _train(job, None, device, progress, engine, place)
+        return _train(job, None, device, progress, engine, place, profile)
     folder = RunFolder(out)
     if place is not None and not place.writes:
         return _follow(job, folder, device, progress, place)
@@ -148,7 +150,7 @@ def execute(
                 keep_machine(folder.path, device.machine)
                 if place is not None:
                     place.wait("folder")
-                return _train(job, folder, device, progress, engine, place)
+                return _train(job, folder, device, progress, engine, place, profile)
     if place is not None:
         place.wait("folder")
     return Result.read(folder.path, job.method.adapt(job.task))
@@ -161,7 +163,7 @@ def _follow(job: Job, folder: RunFolder, device: str | Device, progress: Progres
         return Result.read(folder.path, job.method.adapt(job.task))
     if job.measured_graph is not None:
         job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
-    return _train(job, folder, device, progress, None, place)
+    return _train(job, folder, device, progress, None, place, NO_PROFILE)
 
 
 def _train(
@@ -171,9 +173,12 @@ def _train(
     progress: Progress | None,
     engine: Engine | None,
     place: Place | None,
+    profile: NoProfile,
 ) -> Result:
     with precision(job.settings.precision):
-        engine = engine or Engine.of(job, _device(device))
+        with profile.part("input and output"):
+            engine = engine or Engine.of(job, _device(device))
+        engine.profile = profile
         return Loop(job, engine, folder, progress or (lambda *_: None), place).run()
 
 

@@ -40,7 +40,8 @@ class Fitting(Training):
         sent = self._sent(rounds)
         if first == 1:
             assert isinstance(self.method, Solved)
-            fitted = self.method.fit(self.task, self.engine.fetched(self.engine.clients))
+            with self.engine.profile.part("rounds"):
+                fitted = self.method.fit(self.task, self.engine.fetched(self.engine.clients))
             for link, size in (("up", fitted.bytes_up), ("down", fitted.bytes_down)):
                 getattr(sent, f"{link}_messages")[0] = fitted.messages
                 getattr(sent, f"{link}_bytes")[0] = size
