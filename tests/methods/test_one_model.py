@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from support.cases import regression, training
 
 from coterie.learning.task import Task
 from coterie.methods.fedavg import FedAvg
@@ -12,6 +11,7 @@ from coterie.methods.fedopt import FedAdam
 from coterie.methods.fedprox import FedProx
 from coterie.numerics.tree import Same
 from coterie.peers.local import Plan
+from support.cases import regression, training
 
 ROUNDS = 3
 

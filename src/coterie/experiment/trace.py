@@ -7,13 +7,18 @@ counts twice; operations that run at the same time each count with their own.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Operation", "operations", "scopes"]
+__all__ = ["Operation", "operations", "parts_of", "scopes"]
 
 HOLDERS = re.compile(r"^(while|call|conditional|async|fusion_call)([._-]|$)")
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
+CALLED = re.compile(r"(?:calls|to_apply|body)=%?([\w.\-]+)")
+MENTIONED = re.compile(r"%([\w.\-]+)")
+NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 INSTRUCTION = re.compile(r'^\s*(?:ROOT )?%?([\w.\-]+) = .*metadata=\{[^}]*?op_name="([^"]*)"')
 
 
@@ -36,11 +41,12 @@ class Operation(NamedTuple):
 
 
 def operations(folder: Path) -> list[Operation]:
-    """Return the operations of a trace, the longest first; none where the trace has no such events."""
+    """Return the operations of the newest trace in a folder, the longest first; none where it has no such events."""
     from jax.profiler import ProfileData
 
     found: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for file in sorted(folder.rglob("*.xplane.pb")):
+    files = sorted(folder.rglob("*.xplane.pb"))
+    for file in [file for file in files if file.parent == files[-1].parent]:
         planes = list(ProfileData.from_file(str(file)).planes)
         on_device = [plane for plane in planes if plane.name.startswith("/device:GPU")]
         for event, stats in _events(on_device or [plane for plane in planes if plane.name == "/host:CPU"]):
@@ -67,3 +73,46 @@ def _events(planes: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 def scopes(program: str) -> dict[str, str]:
     """Return the scopes (`jax.named_scope`) of a compiled program's operations, from its text."""
     return {m.group(1): m.group(2) for m in map(INSTRUCTION.match, program.splitlines()) if m}
+
+
+def parts_of(program: str, scope_names: Sequence[str]) -> dict[str, str]:
+    """Return to which of some scopes each operation of a compiled program belongs: the outermost one around it.
+
+    A group of operations (a fusion) that is not in any belongs where most of the group does. The compiler also makes
+    operations of its own, without a name: they belong where what they are for does, or else where most operations
+    beside them do. What is in none is left out.
+    """
+    paths = scopes(program)
+    known = {name: _scope(path, scope_names) for name, path in paths.items()}
+    inside: dict[str, list[str]] = {}  # the operations of each computation
+    groups: dict[str, str] = {}  # the computation that an operation stands for
+    users: dict[str, list[str]] = {}
+    here: list[str] = []
+    for line in program.splitlines():
+        if (start := COMPUTATION.match(line)) is not None:
+            here = inside.setdefault(start.group(1), [])
+        elif (named := NAME.match(line)) is not None:
+            name, (_, _, rest) = named.group(1), line.partition(" = ")
+            here.append(name)
+            for other in MENTIONED.findall(rest.partition("metadata=")[0]):
+                users.setdefault(other, []).append(name)
+            if (called := CALLED.search(rest)) is not None:
+                groups[name] = called.group(1)
+    usual = {group: _most(known.get(name, "") for name in names) for group, names in inside.items()}
+    found = {
+        name: known.get(name) or usual.get(groups.get(name, ""), "") for names in inside.values() for name in names
+    }
+    for group, names in inside.items():
+        for name in reversed(names):  # what an operation is for comes after it
+            if not found[name] and name not in paths:
+                found[name] = _most(found.get(user, "") for user in users.get(name, ())) or usual[group]
+    return {name: part for name, part in found.items() if part}
+
+
+def _scope(path: str, scope_names: Sequence[str]) -> str:
+    return next((part for part in path.split("/") if part in scope_names), "")
+
+
+def _most(values: Iterator[str]) -> str:
+    counted = Counter(value for value in values if value)
+    return max(counted, key=lambda value: counted[value], default="")

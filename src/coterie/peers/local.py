@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of, without_same
 from coterie.numerics.tree import column, count_of, divisor, is_same, of_clients, product
-from coterie.peers import ALL_TO_ALL, DENSE_LIMIT
+from coterie.peers import ALL_TO_ALL, DENSE_LIMIT, LOCAL
 from coterie.peers.arithmetic import add_clients, divided, in_chunks, no_clients
 from coterie.peers.base import Arrivals, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -274,6 +274,7 @@ class LocalPeers(Losses):
 
     # -- a mean without all values ------------------------------------------------------------------------
 
+    @jax.named_scope(LOCAL)
     def _mean_of(
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
     ) -> tuple[Tree, jax.Array, Tree]:
