@@ -56,7 +56,8 @@ def write_result(
     """
     scores, engine, method = result.all_scores(), training.engine, job.method
     assert scores is not None  # just computed
-    for file, data in result.model_files(models, range(engine.mine.start, min(engine.mine.stop, engine.size))):
+    mine = range(engine.mine.start, min(engine.mine.stop, engine.size))
+    for file, data in result.model_files(for_each(models, engine.size), mine):
         folder.save_model(file, data)
     shared = None
     if method.newcomer == "shared":
