@@ -82,6 +82,9 @@ def test_a_run_says_where_its_time_went(profiled):
     assert parts["compile"] < record["seconds"]
     assert operations(place / "run" / "profile")
     assert list((place / "run" / "profile").rglob("*.trace.json.gz"))  # what Perfetto opens
+    page = (place / "run" / "report.html").read_text()
+    assert "Where the time of fedavg went" in page
+    assert record["note"] in page
 
 
 def test_a_complete_run_has_nothing_to_time(profiled):
