@@ -134,6 +134,8 @@ def execute(
     if out is None:
         return _train(job, None, device, progress, engine, place, profile)
     folder = RunFolder(out)
+    if place is not None and not place.writes:
+        return _follow(job, folder, device, progress, place)
     folder.check(job.config, job.federation)
     if not folder.complete:
         existed = folder.exists()
@@ -146,8 +148,22 @@ def execute(
                     job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
                 device = _device(device, out) if engine is None else engine.device
                 keep_machine(folder.path, device.machine)
+                if place is not None:
+                    place.wait("folder")
                 return _train(job, folder, device, progress, engine, place, profile)
+    if place is not None:
+        place.wait("folder")
     return Result.read(folder.path, job.method.adapt(job.task))
+
+
+def _follow(job: Job, folder: RunFolder, device: str | Device, progress: Progress | None, place: Place) -> Result:
+    """Do what `execute` does in another process that shares the devices, and writes the files."""
+    place.wait("folder")  # until it is there
+    if folder.complete:
+        return Result.read(folder.path, job.method.adapt(job.task))
+    if job.measured_graph is not None:
+        job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
+    return _train(job, folder, device, progress, None, place, NO_PROFILE)
 
 
 def _train(

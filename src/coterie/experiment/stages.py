@@ -11,6 +11,7 @@ from coterie.data.clients import Clients
 from coterie.graphs.graph import Graph, slot_of
 from coterie.peers.base import Traffic
 from coterie.peers.mesh import padded_rows
+from coterie.peers.shards import fetched
 
 __all__ = ["Stages"]
 
@@ -46,6 +47,7 @@ class Stages:
         if number not in self.method.stages():
             return state, None
         (kept, arrived), traffic = self.call(self._keep, ("keep", number), self.inner(state))
+        kept, arrived = fetched((kept, arrived))
         kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
         graph = agree(number, self.graph.keep(kept)[0])
         return self.enter_stage(state, graph, number + 1), self._one_round(traffic)

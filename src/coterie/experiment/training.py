@@ -26,6 +26,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, Injection, injected, one_round
 from coterie.peers.local import Simulation
 from coterie.peers.mesh import padded_tables, simulation
+from coterie.peers.shards import fetched
 from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
@@ -67,7 +68,8 @@ class Training(Stages):
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
         self._use(graph, weights)
-        self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
+        keys = jax.random.split(jax.random.key(seed), 3)
+        self._init_key, self._round_key, self._tune_key = (engine.put(key) for key in keys)
 
     def _use(self, graph: Graph, weights: np.ndarray) -> None:
         self.graph = graph
@@ -129,12 +131,13 @@ class Training(Stages):
         """Run some rounds as one program."""
         program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
-        info, traffic = self.engine.trimmed((jax.device_get(info), on_host(traffic)), axis=1)
+        info, traffic = fetched((info, traffic))
+        info, traffic = self.engine.trimmed((info, on_host(traffic)), axis=1)
         return self._placed(state), self._reported(info, traffic)
 
     def _one_round(self, traffic: Traffic) -> Traffic:
         """Copy what one round sent to the host, as a block of rounds."""
-        return jax.tree.map(lambda a: a[None], self.engine.trimmed(on_host(traffic)))
+        return jax.tree.map(lambda a: a[None], self.engine.trimmed(on_host(fetched(traffic))))
 
     def _placed(self, state: Any) -> Any:
         """Copy a state to the device."""
@@ -226,7 +229,7 @@ class Training(Stages):
             return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
 
         traffic = self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1))
-        return self.engine.trimmed(on_host(traffic))
+        return self.engine.trimmed(on_host(fetched(traffic)))
 
     def refuse_secret_mixing(self, state: Any, rounds: int) -> None:
         """Refuse a method of the user's own that sends nothing and still mixes clients; the state stays as it is."""
@@ -234,7 +237,7 @@ class Training(Stages):
         if ours or self.method.topology != "none" or self.engine.size < 2:
             return
         after, _ = self.advance(self.engine.place(poisoned(state, self.engine.rows)), 1, rounds)
-        refuse_spread(self.method, self.method.models(self.inner(after)).params)
+        refuse_spread(self.method, fetched(self.method.models(self.inner(after)).params))
 
     def inner(self, state: Any) -> Any:
         """Return the method's own part of a state."""
@@ -248,8 +251,8 @@ class Training(Stages):
         """Return every client's metrics `[K]` after round `number`, by name."""
         by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
-            f"{split}_{name}": self.engine.trimmed(np.asarray(values))
-            for split, metrics in by_split.items()
+            f"{split}_{name}": np.asarray(values)
+            for split, metrics in self.engine.fetched(by_split).items()
             for name, values in metrics._asdict().items()
         }
 
@@ -262,12 +265,12 @@ class Training(Stages):
         return metrics
 
     def models(self, state: Any, number: int) -> Variables:
-        """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
+        """Return every client's personal model after round `number`, as the evaluation used it (`Engine.kept`)."""
 
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
-        return self.engine.trimmed(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
+        return self.engine.kept(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
 
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""
