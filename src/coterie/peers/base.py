@@ -20,6 +20,7 @@ from coterie.data.buckets import Buckets
 from coterie.errors import CoterieError
 from coterie.learning.buckets import bucket, buckets_of, is_buckets, put_together
 from coterie.numerics.tree import column, times
+from coterie.peers import EXCHANGE
 from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
 from coterie.peers.here import Tree
@@ -36,6 +37,7 @@ class Peers(Pushed):
 
     # -- between neighbours -----------------------------------------------------------------------------------
 
+    @jax.named_scope(EXCHANGE)
     def mix(self, x: Tree, weights: jax.Array) -> tuple[Tree, jax.Array]:
         """Sum the neighbours' values, `weights [C, D]` by slot; an absent slot's weight goes to the client itself.
 
@@ -51,6 +53,7 @@ class Peers(Pushed):
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         return self._weighted(received, used, kept, x), arrived
 
+    @jax.named_scope(EXCHANGE)
     def push(
         self,
         x: Tree | Outgoing,
@@ -84,6 +87,7 @@ class Peers(Pushed):
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
         return self._weighted(received, used, None, message.value), arrived, acked
 
+    @jax.named_scope(EXCHANGE)
     def squeeze(self, x: Tree) -> Outgoing:
         """Return the message a codec makes of `x [C, ...]` before it is pushed: its sender keeps the difference."""
         return self._encode(x, "reduce")
@@ -110,6 +114,7 @@ class Peers(Pushed):
         start = jax.tree.map(jnp.zeros_like, x) if kept is None else self.seal(times(kept, x))
         return fold_slots(weights.shape[1], received.slot, weights, start, self.seal)
 
+    @jax.named_scope(EXCHANGE)
     def swap(self, x: Tree) -> tuple[Tree, jax.Array]:
         """Exchange one small value per neighbour: `x [C, D, ...]` -> what each has for the client; `arrived`."""
         mutual = self.present & (self.tables.twin >= 0)
@@ -118,6 +123,7 @@ class Peers(Pushed):
         self._watch(lost=mutual & ~arrived)
         return values, arrived
 
+    @jax.named_scope(EXCHANGE)
     def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
         """Let each neighbour evaluate `fn(the client's x, own)`; `own` (its data, personal layers) never travels.
 
@@ -138,6 +144,7 @@ class Peers(Pushed):
 
     # -- through a hub -----------------------------------------------------------------------------------
 
+    @jax.named_scope(EXCHANGE)
     def mean(
         self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None, since: Tree = None
     ) -> tuple[Tree, jax.Array]:
@@ -176,6 +183,7 @@ class Peers(Pushed):
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), value, x), arrived
 
+    @jax.named_scope(EXCHANGE)
     def centres(
         self,
         x: Tree,
@@ -228,6 +236,7 @@ class Peers(Pushed):
         # Sealed, so that what a client does with the mean is not joined with the division that made it.
         return self.seal(fold_clients(x, weight, label, count, self.seal))
 
+    @jax.named_scope(EXCHANGE)
     def hub(
         self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree, certain: bool = False
     ) -> tuple[Tree, jax.Array, Tree]:
@@ -251,6 +260,7 @@ class Peers(Pushed):
         answers, arrived = self._from_hub(answers, which, all_take_part, at_hub.exchange)
         return answers, arrived, memory
 
+    @jax.named_scope(EXCHANGE)
     def most(self, x: Tree) -> Tree:
         """Return the largest value of every number of a small `x` over all clients, to everyone: always arrives."""
         for link in ("up", "down"):
@@ -259,6 +269,7 @@ class Peers(Pushed):
         largest = self._from_hub_to_all(jax.tree.map(lambda a: a.max(0), values))
         return jax.tree.map(lambda a, like: jnp.broadcast_to(a, like.shape), largest, x)
 
+    @jax.named_scope(EXCHANGE)
     def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same everywhere.
 

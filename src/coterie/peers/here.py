@@ -13,7 +13,7 @@ from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.numerics.tree import column, seal
-from coterie.peers import ALL_TO_ALL
+from coterie.peers import ALL_TO_ALL, LOCAL
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.injection import FaultTables
 from coterie.peers.records import Tables, Traffic, nothing_sent
@@ -93,6 +93,7 @@ class Here(abc.ABC):
         drawn = jax.vmap(lambda key, row: jax.vmap(lambda j: draw(key, j))(row))(self.keys(key), self.tables.listeners)
         return (drawn < self.tables.chance) & self.tables.listening
 
+    @jax.named_scope(LOCAL)
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
         """Run `fn` for each client living here; where their samples lie in buckets, one bucket after another."""
         return bucket_by_bucket(lambda *part: self._each(fn, *part), *stacked)
@@ -101,6 +102,7 @@ class Here(abc.ABC):
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
         """Run `fn` for each row of some stacked arrays."""
 
+    @jax.named_scope(LOCAL)
     def each_of(self, active: jax.Array, at_most: int, fn: Callable, otherwise: Tree, *stacked: Tree) -> Tree:
         """Run `fn` only where `active [C]` is true (at most `at_most` of all clients); elsewhere return `otherwise`."""
 

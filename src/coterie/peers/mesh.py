@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.numerics.tree import column, times
+from coterie.peers import LOCAL
 from coterie.peers.arithmetic import add_clients, divided, no_clients
 from coterie.peers.base import Tables, Tree
 from coterie.peers.coding import Coder
@@ -46,6 +47,7 @@ class MeshPeers(LocalPeers):
         """See `Here.sample`."""
         return super().sample(key, count) & self._real
 
+    @jax.named_scope(LOCAL)
     def each_of(self, active: jax.Array, at_most: int, fn: Callable, otherwise: Tree, *stacked: Tree) -> Tree:
         """See `Here.each_of`: every device looks for the active ones among its own clients."""
         here = -(-self.ids.shape[0] // self._mesh.size)
