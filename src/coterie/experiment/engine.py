@@ -123,13 +123,19 @@ class Engine:
 
     def place_kept(self, x: Any) -> Any:
         """Copy arrays that `kept` has brought to the host back to the devices."""
-        return (
-            rows_placed(x, self.plan.mesh, self.rows, self.mine) if elsewhere(self.plan.mesh) else self.place_clients(x)
-        )
+        if not elsewhere(self.plan.mesh):
+            return self.place_clients(x)
+        return self._where(x, lambda a: rows_placed(a, self.plan.mesh, self.rows, self.mine), self.put)
 
     def kept(self, x: Any) -> Any:
         """Copy arrays that have a row for every client to the host: all rows, or those that live in this process."""
-        return own_rows(x) if elsewhere(self.plan.mesh) else self.trimmed(jax.device_get(x))
+        if not elsewhere(self.plan.mesh):
+            return self.trimmed(jax.device_get(x))
+        return self._where(x, own_rows, fetched)
+
+    def _where(self, x: Any, of_clients: Callable[[Any], Any], of_all: Callable[[Any], Any]) -> Any:
+        """Return one function of the arrays that have a row for every client, another of what is the same for all."""
+        return jax.tree.map(lambda a: of_all(a) if is_same(a) else of_clients(a), x, is_leaf=is_same)
 
     def fetched(self, x: Any, axis: int = 0) -> Any:
         """Copy to the host, without the rows that were added for the devices; every process gets the whole."""
