@@ -13,6 +13,8 @@ from coterie.cli.options import (
     Json,
     Out,
     Preallocate,
+    Precision,
+    Profiled,
     Rounds,
     Seed,
     Set,
@@ -22,6 +24,7 @@ from coterie.cli.options import (
     WorldLate,
     WorldParticipation,
     WorldSlow,
+    changed,
 )
 
 __all__ = ["launch"]
@@ -42,7 +45,9 @@ def launch(
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
+    precision: Precision = None,
     preallocate: Preallocate = False,
+    profiled: Profiled = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -51,15 +56,20 @@ def launch(
     GPUs are shared out; with --device cpu every process has one virtual device, or its share of --devices. The result
     is that of `coterie run`; the same command continues what was stopped. For several machines, see the docs.
     """
-    from coterie.processes.launch import gpus_here, shares
+    from coterie.processes.launch import gpus_here, refuse_more_than_clients, shares
     from coterie.processes.launch import launch as start
+    from coterie.storage.toml import read_toml
 
     own = shares(processes, where.partition(":")[0], devices, gpus_here())
+    partition = changed(read_toml(experiment), {}, changes).get("partition", {})  # before many processes read the same
+    if isinstance(partition, dict) and isinstance(partition.get("clients"), int):
+        refuse_more_than_clients(processes, partition["clients"])
     given = {
         "rounds": rounds, "seed": seed, "codec": codec, "faults": faults, "participation": participation,
         "dropout": dropout, "slow": slow, "late": late, "out": out, "device": where, "devices": devices,
+        "precision": precision,
     }  # fmt: skip
-    flags = {"preallocate": preallocate, "trust-code": trust_code, "json": as_json}
+    flags = {"preallocate": preallocate, "profile": profiled, "trust-code": trust_code, "json": as_json}
     words = ["run", str(experiment)]
     words += [f"--set={change}" for change in changes or []]
     words += [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -94,7 +94,7 @@ Coordinator = Annotated[
         envvar="COTERIE_COORDINATOR",
         metavar="HOST:PORT|auto",
         help="Share the run with other processes, which meet at process 0; auto: as Slurm or Open MPI say (docs, "
-        "Several hosts).",
+        "Several processes and hosts).",
     ),
 ]
 ProcessCount = Annotated[

@@ -10,11 +10,12 @@ from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import shared_model
 from coterie.experiment.place import Place
 from coterie.experiment.prediction import Answers
-from coterie.experiment.result import SHARED_MODEL, Result
+from coterie.experiment.result import MODEL_FILES, SHARED_MODEL, Result
 from coterie.experiment.scores import Scores
 from coterie.experiment.scoring import score_models
 from coterie.experiment.solving import Fitting
 from coterie.experiment.training import Training
+from coterie.numerics.tree import for_each
 
 __all__ = ["make_result", "write_result"]
 
@@ -38,7 +39,9 @@ def make_result(job: Job, training: Training | Fitting, history: History, models
         device=history.engine.device.label,
         folder=None if folder is None else folder.path,
         task=training.task,
-        variables=None if history.place.together else models,  # the others' models are in the folder
+        variables=None
+        if history.place.together
+        else for_each(models, len(job.federation)),  # the others' models are in the folder
         scored=functools.partial(_scores, job, training, models),
         answers=functools.partial(_answers, job, training, models),
     )
@@ -53,11 +56,15 @@ def write_result(
     """
     scores, engine, method = result.all_scores(), training.engine, job.method
     assert scores is not None  # just computed
-    for file, data in result.model_files(models, range(engine.mine.start, min(engine.mine.stop, engine.size))):
-        folder.save_model(file, data)
+    everyone = engine.place_kept(models) if place.together else models
+    if place.together and engine.size > MODEL_FILES:  # which are one file, that the first process writes
+        models = engine.fetched(everyone)
+    if place.writes or engine.size <= MODEL_FILES:
+        mine = range(engine.mine.start, min(engine.mine.stop, engine.size))
+        for file, data in result.model_files(for_each(models, engine.size), mine):
+            folder.save_model(file, data)
     shared = None
     if method.newcomer == "shared":
-        everyone = engine.place_kept(models) if place.together else models
         shared = shared_model(method, training.task, training.inner(state), everyone, engine.fetched)
     intervals = result.prediction_rules().intervals
     folder.sync()
