@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from coterie.numerics.tree import column
 from coterie.peers import ALL_TO_ALL
@@ -20,6 +19,7 @@ from coterie.peers.exchange import Vectors, Ways, exchange_values
 from coterie.peers.injection import FaultTables
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Line
 from coterie.peers.pushed import Step
+from coterie.peers.turns import one_by_one
 
 __all__ = ["RemoteHub"]
 
@@ -55,7 +55,7 @@ class RemoteHub(Peers):
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
         """See `Here._each`: one after another."""
-        return lax.map(lambda each: fn(*each), stacked)
+        return one_by_one(fn, stacked, self._zero)
 
     def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:
         """Say how vectors are encoded: mirrored at a site of the round, or not."""
