@@ -11,6 +11,8 @@
 #                                     damaged files for every reader
 #   make same-numbers BASE=<commit>   do this tree and another commit give the same numbers, to the bit?
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
+#   make bench-rivals                 the same FedAvg experiment through Flower, pfl, FedJAX and PyTorch, each installed into
+#                                     an environment of its own: half an hour on two idle cores, docs/results/rivals.md
 #   make reproduce-small              the papers' tables that need no GPU, in 20 minutes on two cores: docs/results/papers.md
 #   make reproduce-gpu                the others, in 25 minutes on one H200
 #   make clean                        remove the environments and caches (never results)
@@ -25,7 +27,7 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 CUDA ?= cuda12
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-lowest docs soak same-numbers bench-cpu bench-gpu reproduce-small reproduce-gpu clean
+.PHONY: help demo test lint test-lowest docs soak same-numbers bench-cpu bench-gpu bench-rivals reproduce-small reproduce-gpu clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -67,6 +69,7 @@ docs: $(VENV)/installed-dev
 	$(BIN)/python docs/_build/papers.py
 	$(BIN)/python docs/_build/estimators.py
 	$(BIN)/python docs/_build/pfllib.py
+	$(BIN)/python docs/_build/rivals.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 soak: $(VENV)/installed-dev
@@ -107,6 +110,11 @@ bench-gpu:
 	$(bench_gpu) benchmarks/many_clients.py --device gpu
 	$(bench_gpu) benchmarks/overhead.py --device gpu
 	$(bench_gpu) benchmarks/sweep.py --device gpu --model mlp --rounds 200
+
+# TORCH and TORCH_CPU say which PyTorch the rivals get, and from which package index (TORCH_CPU= for pip's own).
+bench-rivals: $(VENV)/installed-demo
+	$(BIN)/python benchmarks/rivals/run.py --torch "$(TORCH)" --torch-index "$(TORCH_CPU)"
+	$(BIN)/python docs/_build/rivals.py
 
 # A table that fails for want of data does not keep the page from the others.
 reproduce-small: $(VENV)/installed-dev

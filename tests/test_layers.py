@@ -8,8 +8,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "coterie"
 ROOT = ["errors", "spec", "traced", "names", "lazy", "registry"]  # anyone may import these
 ORDER = [
-    "numerics", "storage", "codecs", "data", "models", "learning", "graphs", "peers", "consensus", "bilevel",
-    "estimators", "methods", "experiment", "sites", "serving", "comparison", "pages", "testing", "reproduce", "cli",
+    "numerics", "storage", "processes", "codecs", "data", "models", "learning", "graphs", "peers", "consensus",
+    "bilevel", "estimators", "methods", "experiment", "sites", "serving", "comparison", "pages", "testing", "reproduce",
+    "cli",
 ]  # fmt: skip
 FRONT = ["__init__", "__main__", "extend"]  # the public face: it may import everything, and nobody imports it
 

@@ -84,7 +84,7 @@ def saved_run(folder, federation, model="mlp", method="fedavg", models=None, sco
     run = RunFolder(folder)
     folder.mkdir(parents=True)
     run.create(job.config, federation)
-    for file, data in result.model_files():
+    for file, data in result.model_files(models, range(len(result.names))):
         run.save_model(file, data)
     if job.method.newcomer == "shared":
         run.save_model(SHARED_MODEL, result.encode_shared(mean_model(models)))

@@ -32,7 +32,9 @@ def main() -> None:
 
             app()
     except SystemExit as end:
-        if "zenoh" in sys.modules:  # threads of the network engine may keep Python from taking itself apart
+        # Threads of the network engine, or of processes that share devices, may keep Python from taking itself apart.
+        processes = sys.modules.get("coterie.processes.group")
+        if "zenoh" in sys.modules or (processes is not None and processes.current() is not None):
             _exit_now(end.code)
         raise
     except KeyboardInterrupt as stop:

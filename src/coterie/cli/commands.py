@@ -11,6 +11,7 @@ from coterie.cli import (
     gathering,
     graphs,
     keys,
+    launching,
     network,
     papers,
     serving,
@@ -52,6 +53,7 @@ def _options(
 
 
 app.command()(training.run)
+app.command()(launching.launch)
 app.command()(comparing.compare)
 app.command()(sweeping.sweep)
 app.command()(starting.init)

@@ -17,12 +17,17 @@ from coterie.storage.commands import command
 
 __all__ = [
     "CodecName",
+    "Coordinator",
     "Devices",
     "FaultsFile",
     "Flags",
     "Json",
     "Out",
     "Preallocate",
+    "Precision",
+    "ProcessCount",
+    "ProcessIndex",
+    "Profiled",
     "Rounds",
     "Seed",
     "Set",
@@ -83,9 +88,32 @@ Devices = Annotated[
     int | None,
     typer.Option(help="Spread the clients, with their models and data, over so many devices (GPUs; or --device cpu)."),
 ]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        envvar="COTERIE_COORDINATOR",
+        metavar="HOST:PORT|auto",
+        help="Share the run with other processes, which meet at process 0; auto: as Slurm or Open MPI say (docs, "
+        "Several hosts).",
+    ),
+]
+ProcessCount = Annotated[
+    int | None, typer.Option("--processes", envvar="COTERIE_PROCESSES", help="How many processes share the run.")
+]
+ProcessIndex = Annotated[
+    int | None, typer.Option("--process", envvar="COTERIE_PROCESS", help="Which of them this is, counted from 0.")
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(metavar="float32|float64|bfloat16", help="Of training; bfloat16 keeps weights and scores in float32."),
+]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Run code of others that the folder names (FILE.py:CLASS); read it first.")
+]
+Profiled = Annotated[
+    bool,
+    typer.Option("--profile", help="Say where the time went; write profile.json and a trace of the first rounds."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for scripts; progress goes to standard error.")]
 
@@ -139,15 +167,23 @@ def code_of(file: Path, trust_code: bool) -> contextlib.AbstractContextManager[N
 
 
 def chosen_device(
-    where: str, preallocate: bool, console: Any, folder: Path | None = None, devices: int | None = None
+    where: str,
+    preallocate: bool,
+    console: Any,
+    folder: Path | None = None,
+    devices: int | None = None,
+    address: Any = None,
 ) -> Any:
     """Choose the device before anything else uses JAX, and print it: the first line of every run.
 
-    What has begun in `folder` continues on the kind and number of devices it began with.
+    What has begun in `folder` continues on the kind and number of devices it began with. With the address of one of
+    several processes, they meet here.
     """
     from coterie.experiment.device import choose_device
 
-    device = choose_device(where, preallocate=preallocate, folder=folder, devices=devices)
+    if address is not None:
+        console.quiet = address.process != 0  # the first one speaks for all
+    device = choose_device(where, preallocate=preallocate, folder=folder, devices=devices, address=address)
     console.print(f"device: {device.label}", markup=False, soft_wrap=True)
     return device
 

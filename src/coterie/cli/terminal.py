@@ -10,7 +10,7 @@ import typer
 
 from coterie.errors import printable
 
-__all__ = ["console_for", "lasting_output", "say"]
+__all__ = ["console_for", "lasting_output", "only_python_speaks", "say"]
 
 
 def say(text: str, to_errors: bool = False) -> None:
@@ -83,3 +83,16 @@ def lasting_output() -> Iterator[None]:
         reason = output.failure.strerror
         errors.write(f"coterie: standard output cannot be written ({reason}); what was run is kept\n")
         raise typer.Exit(2)
+
+
+def only_python_speaks() -> None:
+    """Drop what libraries print past Python, as those that connect processes do, before they are imported."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what they print to standard error; ours says who is gone
+    if not isinstance(sys.stdout, LastingStream):
+        return
+    with contextlib.suppress(OSError, ValueError):  # there is no such file, or it is closed
+        sys.stdout.flush()
+        kept = os.dup(sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        like = sys.stdout.stream
+        sys.stdout.stream = open(kept, "w", buffering=1, encoding=like.encoding, errors=like.errors)  # noqa: SIM115

@@ -10,12 +10,17 @@ import typer
 from coterie.cli.comparing import run_comparison
 from coterie.cli.options import (
     CodecName,
+    Coordinator,
     Devices,
     FaultsFile,
     Flags,
     Json,
     Out,
     Preallocate,
+    Precision,
+    ProcessCount,
+    ProcessIndex,
+    Profiled,
     Rounds,
     Seed,
     Set,
@@ -32,7 +37,8 @@ from coterie.cli.options import (
     report_or_note,
     screen_for,
 )
-from coterie.cli.terminal import console_for, say
+from coterie.cli.profiles import print_profile
+from coterie.cli.terminal import console_for, only_python_speaks, say
 from coterie.errors import CoterieError
 from coterie.registry import names_from
 
@@ -50,10 +56,15 @@ def run(
     dropout: WorldDropout = None,
     slow: WorldSlow = None,
     late: WorldLate = None,
+    precision: Precision = None,
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
+    coordinator: Coordinator = None,
+    processes: ProcessCount = None,
+    process: ProcessIndex = None,
     preallocate: Preallocate = False,
+    profiled: Profiled = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -63,11 +74,17 @@ def run(
     """
     from coterie.experiment.config import Experiment
     from coterie.peers.faults import Faults
+    from coterie.processes.address import address_of
+    from coterie.processes.group import told
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
+    address = address_of(coordinator, processes, process)
+    if address is not None:
+        only_python_speaks()
     world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
-    flags: Flags = {"codec": {"name": codec}, "run": {"rounds": rounds, "seed": seed}, "world": world}
+    running = {"rounds": rounds, "seed": seed, "precision": precision}
+    flags: Flags = {"codec": {"name": codec}, "run": running, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
     refuse_sweep(tables, experiment)
     if faults is not None:
@@ -79,23 +96,37 @@ def run(
     more = "-world" * bool(chosen.world) + "-faults" * bool(chosen.faults)
     folder = out or Path("runs") / f"{data}-{name}-seed{chosen.run.seed}{more}"
     console = console_for(as_json)
-    device = chosen_device(where, preallocate, console, folder, devices)
-    from coterie.comparison.compare import for_one_run
-    from coterie.experiment.folder import RunFolder
-    from coterie.experiment.job import Job
-    from coterie.experiment.run import execute
+    from coterie.experiment.profiling import NO_PROFILE, Profile
 
-    with screen_for(console, folder) as screen:
-        notify = for_one_run(screen.update, name, chosen.run.seed)
+    speaks = address is None or address.process == 0
+    profile = Profile(folder) if profiled and speaks else NO_PROFILE
+    with told():
+        with profile.part("start"):
+            device = chosen_device(where, preallocate, console, folder, devices, address)
+            from coterie.comparison.compare import for_one_run
+            from coterie.experiment.folder import RunFolder
+            from coterie.experiment.job import Job
+            from coterie.experiment.run import execute
+            from coterie.experiment.several import place_here
+
         complete = RunFolder(folder).complete
-        with code_of(experiment, trust_code):  # a graph may name another one
-            job = Job.of(chosen)
-            if "members" in tables:  # of a federation, whose faults name its members
-                job = job.with_fault_names([str(member["name"]) for member in tables["members"]])
-        result = execute(job, out=folder, device=device, progress=notify)
-        if complete:
-            console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
-    _show_run(result, folder, console, as_json)
+        if profiled and complete:
+            raise CoterieError(
+                f"--profile: {folder} is complete already, there is nothing to time; choose another --out"
+            )
+        with screen_for(console, folder) as screen:
+            notify = for_one_run(screen.update, name, chosen.run.seed)
+            with code_of(experiment, trust_code), profile.part("input and output"):  # a graph may name another one
+                job = Job.of(chosen)
+                if "members" in tables:  # of a federation, whose faults name its members
+                    job = job.with_fault_names([str(member["name"]) for member in tables["members"]])
+            result = execute(job, out=folder, device=device, progress=notify, place=place_here(job), profile=profile)
+            if complete:
+                console.print(f"{folder} is complete already: it is only read", markup=False, soft_wrap=True)
+    if isinstance(profile, Profile):
+        print_profile(console, profile.finish(), folder)
+    if speaks:
+        _show_run(result, folder, console, as_json)
 
 
 def resume(

@@ -55,7 +55,9 @@ class RunSettings:
     )
     checkpoint_every: int = param(0, "evaluations between two checkpoints; 0 writes one every 10 seconds", at_least=0)
     metric: str | None = param(None, "the score, a name of learning/score.py; default: that of the kind of task")
-    precision: Literal["float32", "float64"] = param("float32", "floating type of models and inputs")
+    precision: Literal["float32", "float64", "bfloat16"] = param(
+        "float32", "floating type of models and inputs; bfloat16: that of local training only, on weights of float32"
+    )
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
     hub: Literal["none"] | None = param(

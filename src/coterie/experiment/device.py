@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 from coterie.errors import CoterieError
 from coterie.experiment.machine import MOST_DEVICES, Machine, read_machine
 from coterie.experiment.programs import keep_programs
+from coterie.processes.address import Address
 
 __all__ = ["Device", "choose_device"]
+
+NO_GPU = "device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu"
 
 
 class Device(NamedTuple):
@@ -24,6 +27,11 @@ class Device(NamedTuple):
     devices: tuple[Any, ...]
     label: str
     spread: bool = False
+
+    @property
+    def here(self) -> Any:
+        """A device of this process."""
+        return next(device for device in self.devices if device.process_index == device.client.process_index())
 
     @property
     def machine(self) -> Machine:
@@ -41,6 +49,7 @@ def choose_device(
     cores: int | None = None,
     folder: str | Path | None = None,
     devices: int | None = None,
+    address: Address | None = None,
 ) -> Device:
     """Choose where to run.
 
@@ -51,6 +60,8 @@ def choose_device(
         folder: that of a run or a comparison. If it has begun, "auto" is the kind of device it began on, and a CPU has
             as many virtual devices as then, on any number of cores: that gives the same bits.
         devices: spread the clients, their models and their data over so many devices: GPUs, or virtual ones of a CPU.
+        address: which of several processes this is; the devices are then those of all of them, by default one virtual
+            device of a CPU for each process, or all GPUs that a process sees. They meet here.
     """
     if devices is not None and not (isinstance(devices, int) and 1 <= devices <= MOST_DEVICES):
         raise CoterieError(f"devices must be a whole number from 1 to {MOST_DEVICES}, not {devices!r}")
@@ -63,6 +74,8 @@ def choose_device(
     kind, index = _kind_and_number(name)
     if devices is not None and index is not None:
         raise CoterieError(f"device {name} is one choice and devices {devices} another; use device {kind}")
+    if address is not None:
+        return _of_all_processes(address, kind, index, devices)
     began = None if folder is None else read_machine(folder)
     on_cpu = began is not None and began.platform == "cpu"
     if kind == "auto" and on_cpu:
@@ -86,9 +99,7 @@ def choose_device(
                 device = gpus[number]
                 return Device("gpu", (device,), f"{'gpu' if index is None else name} ({device.device_kind})")
             if kind == "gpu":
-                raise CoterieError(
-                    "device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu"
-                )
+                raise CoterieError(NO_GPU)
         found = tuple(jax.devices("cpu")[:cores])
     if devices is not None and len(found) < devices:
         raise CoterieError(
@@ -97,6 +108,43 @@ def choose_device(
         )
     label = f"cpu ({_cpu_name()}, {_share(len(found), host.cores())})"
     return Device("cpu", found, label, spread=devices is not None)
+
+
+def _of_all_processes(address: Address, kind: str, index: int | None, devices: int | None) -> Device:
+    """Meet the other processes, and return the devices of all of them: those of one process stand together."""
+    import jax
+
+    from coterie import __version__
+    from coterie.numerics.threefry import write_out_on_cpu
+    from coterie.processes.group import join
+
+    count = address.processes
+    if index is not None:
+        raise CoterieError(f"device {kind}:{index} is of one process; with several use device {kind} and --devices")
+    if devices is not None and devices < count:
+        raise CoterieError(f"{count} processes cannot share --devices {devices}: each needs one of its own")
+    if devices is not None and devices % count:
+        raise CoterieError(f"--devices {devices} cannot be shared out evenly among {count} processes; use a multiple")
+    each = 1 if devices is None else devices // count
+    jax.config.update("jax_num_cpu_devices", each)
+    keep_programs()
+    write_out_on_cpu()
+    join(address, {"version of coterie": __version__, "version of JAX": jax.__version__, "--devices": str(devices)})
+    with _threads(each):
+        gpus = [] if kind == "cpu" else _gpus(jax)
+        if kind == "gpu" and not gpus:
+            raise CoterieError(NO_GPU)
+        found = sorted(gpus or jax.devices("cpu"), key=lambda device: (device.process_index, device.id))
+    owners = [[device for device in found if device.process_index == owner] for owner in range(count)]
+    few = next((owner for owner, own in enumerate(owners) if len(own) < each), None)
+    if few is not None:
+        raise CoterieError(
+            f"process {few} has {len(owners[few])} devices, and --devices {devices} needs {each} of each"
+        )
+    chosen = found if devices is None else [device for own in owners for device in own[:each]]
+    name = chosen[0].device_kind if gpus else _cpu_name()
+    label = f"{len(chosen)} x {'gpu' if gpus else 'cpu'} ({name}) in {count} processes"
+    return Device("gpu" if gpus else "cpu", tuple(chosen), label, spread=True)
 
 
 def _several(gpus: list, devices: int) -> Device:

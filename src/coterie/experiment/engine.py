@@ -18,12 +18,15 @@ from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large
+from coterie.experiment.profiling import NO_PROFILE
 from coterie.experiment.programs import fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.task import Task
+from coterie.numerics.tree import is_same
 from coterie.peers.local import Plan
 from coterie.peers.mesh import padded_rows
 from coterie.peers.ring import CLIENTS
+from coterie.peers.shards import elsewhere, fetched, my_rows, own_rows, placed, rows_placed
 
 __all__ = ["Engine"]
 
@@ -58,8 +61,9 @@ class Engine:
         clients = federation.arrays()
         refuse_too_large(clients, device)
         # Rows are only added where there are no buckets, which have fewer rows than there are clients.
-        self.clients: Clients = self.place(clients if self.rows == self.size else padded_rows(clients, self.rows))
+        self.clients: Clients = self.place(clients) if buckets_of(clients) else self.place_clients(clients)
         self.seconds = {"compile": 0.0, "program": 0.0}
+        self.profile = NO_PROFILE
         self.traces = 0
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
         # Methods that sent something before the first round; known where a program was traced, so shared with it.
@@ -76,7 +80,7 @@ class Engine:
         """Copy to the device, or to all devices that share the work."""
         if self.plan.mesh is None:
             return jax.device_put(x, self.device.devices[0])
-        return jax.device_put(x, NamedSharding(self.plan.mesh, PartitionSpec()))
+        return placed(x, NamedSharding(self.plan.mesh, PartitionSpec()))
 
     def place(self, x: Any, axis: int = 0) -> Any:
         """Copy to the device; arrays whose `axis` is the clients are shared out if they divide evenly."""
@@ -87,30 +91,64 @@ class Engine:
         whole = NamedSharding(mesh, PartitionSpec())
 
         def sharding(value: Any, size: int) -> Any:
+            if is_same(value):
+                return jax.tree.map(lambda _: whole, value)
             if is_buckets(value):
                 parts = tuple(of_all(part, len(where)) for part, where in value.stacks)
                 return Buckets(parts, *jax.tree.map(lambda _: whole, tuple(value)[1:]))
             return split if np.shape(value)[axis : axis + 1] == (size,) and size % mesh.size == 0 else whole
 
         def of_all(x: Any, size: int) -> Any:
-            return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=is_buckets)
+            return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=lambda node: is_buckets(node) or is_same(node))
 
-        return jax.device_put(x, of_all(x, self.rows))
+        return placed(x, of_all(x, self.rows))
+
+    @property
+    def mine(self) -> slice:
+        """Which rows of all clients' arrays are on devices of this process."""
+        return my_rows(self.plan.mesh, self.rows)
+
+    def place_clients(self, x: Any) -> Any:
+        """Copy arrays that have a row for every client to the devices."""
+        if not elsewhere(self.plan.mesh):
+            return self.place(x if self.rows == self.size else padded_rows(x, self.rows))
+        return rows_placed(x, self.plan.mesh, self.rows, slice(0, self.size))
+
+    def place_kept(self, x: Any) -> Any:
+        """Copy arrays that `kept` has brought to the host back to the devices."""
+        return (
+            rows_placed(x, self.plan.mesh, self.rows, self.mine) if elsewhere(self.plan.mesh) else self.place_clients(x)
+        )
+
+    def kept(self, x: Any) -> Any:
+        """Copy arrays that have a row for every client to the host: all rows, or those that live in this process."""
+        return own_rows(x) if elsewhere(self.plan.mesh) else self.trimmed(jax.device_get(x))
+
+    def fetched(self, x: Any, axis: int = 0) -> Any:
+        """Copy to the host, without the rows that were added for the devices; every process gets the whole."""
+        return self.trimmed(fetched(x), axis)
 
     def constrained(self, x: Any) -> Any:
         """Keep arrays of all clients spread over the mesh, inside a program."""
         if self.plan.mesh is None or not self.plan.spread:
             return x
         spread = NamedSharding(self.plan.mesh, PartitionSpec(CLIENTS))
-        of_clients = lambda a: a.shape[:1] == (self.rows,)  # noqa: E731
-        return jax.tree.map(lambda a: lax.with_sharding_constraint(a, spread) if of_clients(a) else a, x)
+        of_clients = lambda a: not is_same(a) and a.shape[:1] == (self.rows,)  # noqa: E731
+        return jax.tree.map(
+            lambda a: lax.with_sharding_constraint(a, spread) if of_clients(a) else a, x, is_leaf=is_same
+        )
 
     def trimmed(self, x: Any, axis: int = 0) -> Any:
         """Return arrays of all clients on the host, without the rows that were added for the devices."""
         if self.rows == self.size:
             return x
         rows = (slice(None),) * axis + (slice(self.size),)
-        return jax.tree.map(lambda a: np.asarray(a)[rows] if np.shape(a)[axis : axis + 1] == (self.rows,) else a, x)
+
+        def cut(a: Any) -> Any:
+            of_clients = not is_same(a) and np.shape(a)[axis : axis + 1] == (self.rows,)
+            return np.asarray(a)[rows] if of_clients else a
+
+        return jax.tree.map(cut, x, is_leaf=is_same)
 
     def call(
         self,
@@ -130,20 +168,22 @@ class Engine:
             ready()
         start = time.perf_counter()
         with fitting():
-            result = jax.block_until_ready(compiled(*arguments))
+            result = self.profile.run(name, compiled, lambda: jax.block_until_ready(compiled(*arguments)))
         self.seconds["program"] += time.perf_counter() - start
         return result
 
     def compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> tuple[Callable, Any]:
         """Return the compiled program of `call`, and its arguments on the device."""
         start = time.perf_counter()
-        arguments = jax.tree.map(lambda a: a if isinstance(a, jax.Array) else self.put(jnp.asarray(a)), arguments)
+        apart = elsewhere(self.plan.mesh)
+        there = lambda a: isinstance(a, jax.Array) and not (apart and a.is_fully_addressable)  # noqa: E731
+        arguments = jax.tree.map(lambda a: a if there(a) else self.put(jnp.asarray(a)), arguments)
         leaves, structure = jax.tree.flatten(arguments)
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         if signature not in self._compiled:
             self.traces += 1
-            lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-            with repairing(), fitting():
+            with self.profile.part("compile"), repairing(), fitting():
+                lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
                 self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments

@@ -14,6 +14,7 @@ from coterie.experiment.rounds import Rounds
 from coterie.graphs.graph import Graph
 from coterie.graphs.quality import graph_quality, true_groups
 from coterie.peers.ledger import Ledger
+from coterie.storage.arrays import narrowed
 
 __all__ = ["History"]
 
@@ -60,12 +61,18 @@ class History:
             self.rows.append(line)
         if self.folder is None:
             return
-        self.folder.save_arrays("ledger", number, entry if number else entry | {"neighbours": self.ledger.neighbours})
+        with self.engine.profile.part("input and output"):
+            self._write(self.folder, number, entry, row)
+
+    def _write(self, folder: RunFolder, number: int, entry: dict[str, Any], row: Any) -> None:
+        """Append a block of rounds to the files of the run."""
+        entry = entry if number else entry | {"neighbours": self.ledger.neighbours}
+        folder.save_arrays("ledger", number, {name: narrowed(array) for name, array in entry.items()})
         if row is not None and number in self.graphs:
-            self.folder.save_arrays("graph", number, self.graphs[number])
+            folder.save_arrays("graph", number, self.graphs[number])
         if row is not None:
-            self.folder.append("metrics.jsonl", self.rows[-1])
-            self.folder.append("timing.jsonl", {"round": number, **self.seconds(), "device": self.engine.device.label})
+            folder.append("metrics.jsonl", self.rows[-1])
+            folder.append("timing.jsonl", {"round": number, **self.seconds(), "device": self.engine.device.label})
 
     def written(self) -> dict[str, int]:
         """Return how many records of each kind a checkpoint covers."""

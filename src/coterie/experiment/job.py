@@ -169,14 +169,15 @@ def make_task(experiment: Experiment, federation: Federation) -> Task:
     with precision(experiment.run.precision):
         if hasattr(model, "build"):
             alone = parameters_of(lambda key: model.build(shape, outputs, key))
-            check_fit(common.members * alone, 1, experiment.run.precision)  # the task makes one, for its shapes
+            check_fit(common.members * alone, 1, _storage(experiment.run.precision))  # one, for the task's shapes
         return Task.of(
             federation,
             _prepared(federation, model, common),
             personal=common.personal,
             members=common.members,
             augment=augment if augment.crop or augment.flip else None,
-            dtype=np.dtype(experiment.run.precision),
+            dtype=_storage(experiment.run.precision),
+            bfloat16=experiment.run.precision == "bfloat16",
             metric=experiment.run.metric,
         )
 
@@ -282,6 +283,11 @@ def _stable_weights(method: Method, rule: str, graph: Graph) -> np.ndarray:
 def precision(name: str) -> contextlib.AbstractContextManager:
     """Return the scope in which arrays have this precision."""
     return jax.enable_x64(True) if name == "float64" else contextlib.nullcontext()
+
+
+def _storage(name: str) -> np.dtype:
+    """Return the type in which models are kept."""
+    return np.dtype("float32" if name == "bfloat16" else name)
 
 
 def _name(method: Method) -> str:

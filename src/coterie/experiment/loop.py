@@ -6,11 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from coterie.errors import CoterieError, CoterieWarning, Diverged
-from coterie.experiment import snapshot
+from coterie.experiment import checkpoints
 from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, with_stage
 from coterie.experiment.engine import Engine
 from coterie.experiment.folder import RunFolder
@@ -23,6 +22,7 @@ from coterie.experiment.result import Result
 from coterie.experiment.rounds import Rounds, joined
 from coterie.experiment.snapshot import Record, Snapshot
 from coterie.experiment.solving import Fitting
+from coterie.experiment.states import from_host, on_host, outline_on_host
 from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import validation_loss
@@ -67,7 +67,7 @@ class Loop:
                 stacklevel=2,
             )
         self.training = self._training(job.graph, job.weights)
-        self.history = History(job, engine, folder, self.place)
+        self.history = History(job, engine, folder if self.place.writes else None, self.place)
         self.round = self.best_round = self.waited = 0
         self.best: Any = None
         self.best_score: float | None = None
@@ -93,8 +93,13 @@ class Loop:
     def run(self) -> Result:
         """Go from the start, or from the newest checkpoint, to the end."""
         self.begin()
-        while not self.ended():
-            self.step()
+        # Where others do the same at the same time, a signal waits until all of them know of it.
+        stop = False
+        with held_back(self.place.together) as asked:
+            while not (stop or self.ended()):
+                stop = self.step(asked)
+        if stop:
+            raise KeyboardInterrupt  # another process was asked to end
         return self.finish()
 
     def begin(self) -> None:
@@ -105,19 +110,25 @@ class Loop:
         self._begin()
         self._short = self.place.members is not None  # how long a block takes is not known before the first
 
-    def step(self) -> None:
-        """Run a block of rounds, up to the next evaluation."""
+    def step(self, asked: Callable[[], bool] = lambda: False) -> bool:
+        """Run a block of rounds, up to the next evaluation; returns whether another process was asked to end.
+
+        `asked` says whether this one was, where signals are held back for the whole run.
+        """
         self._keep_up()
         began = time.monotonic() - self.engine.seconds["compile"]
         # A signal waits until a short block is saved; before a long one there was a checkpoint.
-        with held_back(self._short) as stopping:
+        with held_back(self._short and not self.place.together) as stopping:
             row = self._block(self.every)
-            self._save()
+            due, stop = self.place.any_of(self._due(), asked())
+            if due:
+                self._save()
             self.progress("round", self.round, self.job.settings.rounds, row)
-            if stopping():
-                self._save(now=True)
+            if (stop or stopping()) and not due:
+                self._save()
         seconds = time.monotonic() - self.engine.seconds["compile"] - began
         self._short = self.place.members is not None or seconds < CHECKPOINT_SECONDS
+        return stop
 
     def _begin(self) -> None:
         """Restore the newest checkpoint, or start; on a network, meet the others first."""
@@ -130,14 +141,14 @@ class Loop:
         opening = with_cost_of_inputs(with_cost_of_graph(opening, self.job), self.job.federation)
         self.history.record(0, opening, self.job.graph)
         if self.place.members is not None:  # who comes back finds the state it began with
-            self._save(now=True)
+            self._save()
 
     def _keep_up(self) -> None:
         """Go on with the round that the others are in; a simulation is never behind."""
         try:
             number = min(self.place.next_round(self.round + 1), self.job.settings.rounds)
         except (CoterieError, KeyboardInterrupt):  # nobody else is left, or this process shall end while it waits
-            self._save(now=True)
+            self._save()
             raise
         if number <= self.round + 1:
             return
@@ -207,22 +218,25 @@ class Loop:
             score = self.job.task.score.sign * float(row["validation_score"][self.validated].mean())
         if self.best_score is None or score > self.best_score:
             self.best_score, self.best_round, self.waited = score, number, 0
-            self.best = jax.device_get(self.training.models(self.state, number))
+            self.best = self.training.models(self.state, number)
         else:
             self.waited += 1
 
-    def _save(self, now: bool = False) -> None:
-        """Write a checkpoint when it is time or the run is stopped, after everything it covers is safely on disk."""
-        if self.folder is None:
-            return
+    def _due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        if not self.place.writes:
+            return False  # the process that writes says when
         every = self.job.settings.checkpoint_every
         due = len(self.history.rows) % every == 0 if every else time.monotonic() - self.last_saved > CHECKPOINT_SECONDS
-        if not (due or now or self.ended()):
+        return due or self.ended()
+
+    def _save(self) -> None:
+        """Write a checkpoint, after everything it covers is safely on disk."""
+        if self.folder is None:
             return
         self._record_rest()
         self.place.saving()
         self.folder.sync()
-        arrays = Snapshot(state=self.training.on_host(self.state), best=self.best, graph=self._graph_arrays())
         record = Record(
             best_round=self.best_round,
             waited=self.waited,
@@ -230,7 +244,9 @@ class Loop:
             written=self.history.written(),
             config=dump_toml(self.job.config),
         )
-        snapshot.save(self.folder.path, self.round, arrays, record)
+        checkpoints.save(
+            self.folder.path, self.round, self.training, Snapshot(self.state, self.best, self._graph_arrays()), record
+        )
         self.last_saved = time.monotonic()
 
     def _graph_arrays(self) -> dict[str, np.ndarray] | None:
@@ -242,9 +258,10 @@ class Loop:
         """Continue from the newest checkpoint that is whole; what was written after it is cut off."""
         if self.folder is None:
             return False
-        saved = snapshot.load(self.folder.path)
+        saved = checkpoints.load(self.folder.path, self.engine)
         if saved is None:
-            self.folder.cut(-1)
+            if self.place.writes:
+                self.folder.cut(-1)
             return False
         self.round = saved.round
         changed = difference(tomllib.loads(saved.record.config), self.job.config)
@@ -257,11 +274,13 @@ class Loop:
         self.best_round, self.waited, self.best_score = record.best_round, record.waited, record.best_score
         if self.staged:
             self._return_to_stage(saved.graph())
-        like = self.training.on_host(self.training.outline())
-        best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
+        like = outline_on_host(self.training)
+        best = self.training.kept_models(self.job.method, self.training.inner(like)) if saved.has("best") else None
         arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
-        self.state, self.best = self.training.from_host(arrays.state), jax.device_get(arrays.best)
-        self.history.read_back(self.folder, self.round, record.written)
+        self.state = from_host(self.training, arrays.state)
+        self.best = checkpoints.best_kept(saved, arrays.best, self.engine)
+        if self.place.writes:
+            self.history.read_back(self.folder, self.round, record.written)
         return True
 
     def _return_to_stage(self, graph: Graph) -> None:
@@ -274,9 +293,11 @@ class Loop:
         """Return the result, and make the folder complete."""
         models = self.best
         if models is None:
-            models = jax.device_get(self.training.models(self.state, self.best_round))
+            models = self.training.models(self.state, self.best_round)
         result = make_result(self.job, self.training, self.history, models, self.best_round)
         if self.folder is not None:
-            write_result(self.folder, result, self.job, self.training, self.training.on_host(self.state), models)
+            with self.engine.profile.part("input and output"):
+                state = self.state if self.place.together else on_host(self.training, self.state)
+                write_result(self.folder, result, self.job, self.training, state, models, self.place)
         self.progress("end", self.round, self.job.settings.rounds, result.final)
         return result

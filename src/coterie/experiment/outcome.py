@@ -8,12 +8,14 @@ from coterie.experiment.history import History
 from coterie.experiment.intervals import intervals_of
 from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import shared_model
+from coterie.experiment.place import Place
 from coterie.experiment.prediction import Answers
 from coterie.experiment.result import SHARED_MODEL, Result
 from coterie.experiment.scores import Scores
 from coterie.experiment.scoring import score_models
 from coterie.experiment.solving import Fitting
 from coterie.experiment.training import Training
+from coterie.numerics.tree import for_each
 
 __all__ = ["make_result", "write_result"]
 
@@ -37,25 +39,38 @@ def make_result(job: Job, training: Training | Fitting, history: History, models
         device=history.engine.device.label,
         folder=None if folder is None else folder.path,
         task=training.task,
-        variables=models,
+        variables=None
+        if history.place.together
+        else for_each(models, len(job.federation)),  # the others' models are in the folder
         scored=functools.partial(_scores, job, training, models),
         answers=functools.partial(_answers, job, training, models),
     )
 
 
 def write_result(
-    folder: RunFolder, result: Result, job: Job, training: Training | Fitting, state: Any, models: Any
+    folder: RunFolder, result: Result, job: Job, training: Training | Fitting, state: Any, models: Any, place: Place
 ) -> None:
-    """Write scores, models and the summary, which comes last; `state` is the one after the last round."""
-    scores = result.all_scores()
+    """Write scores, models and the summary, which comes last; `state` is the one after the last round.
+
+    Of several processes each writes the models of its own clients, and the first one everything else.
+    """
+    scores, engine, method = result.all_scores(), training.engine, job.method
     assert scores is not None  # just computed
-    folder.save_scores(scores.arrays())
-    for file, data in result.model_files():
+    mine = range(engine.mine.start, min(engine.mine.stop, engine.size))
+    for file, data in result.model_files(for_each(models, engine.size), mine):
         folder.save_model(file, data)
-    if job.method.newcomer == "shared":
-        shared = shared_model(job.method, training.task, training.inner(state), models)
-        folder.save_model(SHARED_MODEL, result.encode_shared(shared))
+    shared = None
+    if method.newcomer == "shared":
+        everyone = engine.place_kept(models) if place.together else models
+        shared = shared_model(method, training.task, training.inner(state), everyone, engine.fetched)
     intervals = result.prediction_rules().intervals
+    folder.sync()
+    place.wait("models")
+    if not place.writes:
+        return
+    folder.save_scores(scores.arrays())
+    if shared is not None:
+        folder.save_model(SHARED_MODEL, result.encode_shared(shared))
     if intervals is not None:
         folder.save_record("intervals.json", dict(intervals))
     folder.finish(result.summary())

@@ -63,27 +63,33 @@ def read_model(path: Path, task: Any, place: int = 0, of: int = 0) -> Any:
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def shared_model(method: Any, task: Any, state: Any, models: Any) -> Any:
+def shared_model(method: Any, task: Any, state: Any, models: Any, fetched: Callable[[Any], Any] | None = None) -> Any:
     """Return the model of a client that took no part: the mean of the clients' copies of the shared model.
 
     Args:
         method: how the clients cooperated.
         task: what they learned.
         state: the method's state after the last round.
-        models: the personal models that are kept, `[K, ...]`.
+        models: the personal models that are kept, `[K, ...]`, or the one of all (`Same`).
+        fetched: copies arrays `[K, ...]` to the host, one at a time; default: from the devices of this process.
     """
     import jax
 
+    from coterie.numerics.tree import is_same
+
     common = method.common(task, state)
-    return mean_model(models if common is None else jax.device_get(common))
+    copies = models if common is None else common
+    if is_same(copies):
+        return jax.tree.map(np.asarray, jax.device_get(copies.value))
+    return mean_model(copies, fetched or jax.device_get)
 
 
-def mean_model(models: Any) -> Any:
+def mean_model(models: Any, fetched: Callable[[Any], Any] = np.asarray) -> Any:
     """Return the mean of models `[K, ...]`; equal ones give exactly that model. Whole numbers are the first one's."""
     import jax
 
     def mean(a: Any) -> np.ndarray:
-        a = np.asarray(a)
+        a = np.asarray(fetched(a))
         return np.asarray(a.mean(0, dtype=np.float64).astype(a.dtype) if a.dtype.kind == "f" else a[0])
 
     return jax.tree.map(mean, models)

@@ -23,10 +23,14 @@ class Place:
     Attributes:
         members: the names of all clients and who lives here; None where all do.
         peers: how clients reach each other; None is a simulation.
+        writes: whether this process writes the files of the run; of several that share a mesh, only the first does.
+        together: whether other processes do the same at the same time, and must never be left alone.
     """
 
     members: Members | None = None
     peers: PeersFactory | None = None
+    writes: bool = True
+    together: bool = False
 
     @property
     def ids(self) -> np.ndarray | None:
@@ -75,4 +79,12 @@ class Place:
 
     def saving(self) -> None:
         """Make what this place writes itself safe, before a checkpoint."""
+        return
+
+    def any_of(self, *flags: bool) -> tuple[bool, ...]:
+        """Return for each flag whether it is set in any process that shares the mesh."""
+        return flags
+
+    def wait(self, what: str) -> None:
+        """Wait until all processes that share the mesh have come to this point."""
         return

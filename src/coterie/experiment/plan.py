@@ -39,13 +39,13 @@ def memory_budget(device: Device) -> int:
     """Return the bytes that batching may take: a quarter of a GPU's memory, 2 GiB on a CPU."""
     if device.platform == "cpu":
         return 2 << 30
-    return int((device.devices[0].memory_stats() or {}).get("bytes_limit", 32 << 30)) // 4
+    return int((device.here.memory_stats() or {}).get("bytes_limit", 32 << 30)) // 4
 
 
 def refuse_too_large(clients: Clients, device: Device) -> None:
     """Refuse data that do not fit into the memory of the device, before they are copied to it."""
     needed = sum(np.asarray(array).nbytes for array in jax.tree.leaves(clients))
-    stats = {} if device.platform == "cpu" else device.devices[0].memory_stats() or {}
+    stats = {} if device.platform == "cpu" else device.here.memory_stats() or {}
     free = available() if device.platform == "cpu" else stats.get("bytes_limit")
     if free is not None and needed > free - stats.get("bytes_in_use", 0):
         raise CoterieError(

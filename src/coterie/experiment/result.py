@@ -209,13 +209,21 @@ class Result:
             durable_write(files[-1], self._encode(self._variables(i), name))
         return files
 
-    def model_files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and content of the files in `models/`: one per client, or a single one for very many clients."""
+    def model_files(self, models: Any, here: range) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of the files in `models/`: one per client, or a single one for very many clients.
+
+        Args:
+            models: those of the clients `here`, in their order.
+            here: the clients whose models are in this process.
+        """
+        import jax
+
         if len(self.names) > MODEL_FILES:
-            yield ALL_MODELS, self._encode(self.variables, "all")
+            yield ALL_MODELS, self._encode(models, "all")
             return
-        for i, name in enumerate(self.names):
-            yield model_file(i, name), self._encode(self._variables(i), name)
+        for row, i in enumerate(here):
+            variables = jax.tree.map(lambda a, row=row: np.asarray(a[row]), models)  # a lone number stays an array
+            yield model_file(i, self.names[i]), self._encode(variables, self.names[i])
 
     def _encode(self, variables: Any, client: str) -> bytes:
         from coterie.models.naming import encode

@@ -16,6 +16,7 @@ from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
 from coterie.experiment.machine import keep_machine
 from coterie.experiment.place import Place
+from coterie.experiment.profiling import NO_PROFILE, NoProfile
 from coterie.experiment.result import Result
 from coterie.experiment.screen import shown_run
 from coterie.graphs.measured import MeasuredGraph
@@ -124,14 +125,17 @@ def execute(
     progress: Progress | None = None,
     engine: Engine | None = None,
     place: Place | None = None,
+    profile: NoProfile = NO_PROFILE,
 ) -> Result:
     """Run a job from its start or from its newest checkpoint; a folder that is complete is only read.
 
-    `place` says where the clients live, if not all of them live here.
+    `place` says where the clients live, if not all of them live here; `profile` times the parts of the run.
     """
     if out is None:
-        return _train(job, None, device, progress, engine, place)
+        return _train(job, None, device, progress, engine, place, profile)
     folder = RunFolder(out)
+    if place is not None and not place.writes:
+        return _follow(job, folder, device, progress, place)
     folder.check(job.config, job.federation)
     if not folder.complete:
         existed = folder.exists()
@@ -144,8 +148,22 @@ def execute(
                     job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
                 device = _device(device, out) if engine is None else engine.device
                 keep_machine(folder.path, device.machine)
-                return _train(job, folder, device, progress, engine, place)
+                if place is not None:
+                    place.wait("folder")
+                return _train(job, folder, device, progress, engine, place, profile)
+    if place is not None:
+        place.wait("folder")
     return Result.read(folder.path, job.method.adapt(job.task))
+
+
+def _follow(job: Job, folder: RunFolder, device: str | Device, progress: Progress | None, place: Place) -> Result:
+    """Do what `execute` does in another process that shares the devices, and writes the files."""
+    place.wait("folder")  # until it is there
+    if folder.complete:
+        return Result.read(folder.path, job.method.adapt(job.task))
+    if job.measured_graph is not None:
+        job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
+    return _train(job, folder, device, progress, None, place, NO_PROFILE)
 
 
 def _train(
@@ -155,9 +173,12 @@ def _train(
     progress: Progress | None,
     engine: Engine | None,
     place: Place | None,
+    profile: NoProfile,
 ) -> Result:
     with precision(job.settings.precision):
-        engine = engine or Engine.of(job, _device(device))
+        with profile.part("input and output"):
+            engine = engine or Engine.of(job, _device(device))
+        engine.profile = profile
         return Loop(job, engine, folder, progress or (lambda *_: None), place).run()
 
 

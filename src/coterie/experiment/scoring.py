@@ -22,7 +22,7 @@ from coterie.learning.evaluate import BATCH
 from coterie.learning.score import Score, scores_of
 from coterie.learning.task import Task, Variables
 from coterie.peers.local import LocalPeers
-from coterie.peers.mesh import padded_rows
+from coterie.peers.shards import fetched
 from coterie.peers.tables import make_tables
 
 __all__ = ["score_models"]
@@ -45,9 +45,7 @@ def score_models(training: Training, models: Variables, federation: Federation) 
         return {name: peers.each(lambda *a: _outputs(task, *a), models, split) for name, split in splits.items()}
 
     method = None if task is engine.task else training.method  # a method with a model of its own has its own program
-    found = jax.device_get(
-        engine.call(program, "scores", method, engine.place(padded_rows(models, engine.rows)), engine.clients)
-    )
+    found = fetched(engine.call(program, "scores", method, engine.place_kept(models), engine.clients))
     rows = {part: real_rows(found[part], np.asarray(getattr(federation, part).count)) for part in found}
     scores = {part: _scores(task.kind, federation, part, rows[part]) for part in ("validation", "test")}
 

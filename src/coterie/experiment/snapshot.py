@@ -16,7 +16,7 @@ from coterie.graphs.graph import Graph
 from coterie.storage import checkpoint
 from coterie.storage.schema import checked, parse_json, plain, read_toml_text, record, table, whole, word
 
-__all__ = ["FORMAT", "Record", "Saved", "Snapshot", "load", "save"]
+__all__ = ["FORMAT", "RECORD", "Record", "Saved", "Snapshot", "as_text", "load", "record_of", "save"]
 
 FORMAT = 1
 RECORD = "record"  # its name among the texts of the file
@@ -71,8 +71,12 @@ class Saved(NamedTuple):
 
 def save(folder: Path, step: int, snapshot: Snapshot, record: Record) -> None:
     """Write the checkpoint of round `step` into the folder of a run."""
-    text = json.dumps({"format": FORMAT, **record._asdict()})
-    checkpoint.save(folder, step, checkpoint.pack(snapshot._asdict()), {RECORD: text})
+    checkpoint.save(folder, step, checkpoint.pack(snapshot._asdict()), {RECORD: as_text(record)})
+
+
+def as_text(record: Record) -> str:
+    """Return the record as it is written."""
+    return json.dumps({"format": FORMAT, **record._asdict()})
 
 
 def load(folder: Path) -> Saved | None:
@@ -81,10 +85,11 @@ def load(folder: Path) -> Saved | None:
     if loaded is None:
         return None
     step, arrays, meta, notes = loaded
-    return Saved(step, _record(meta, folder, step), arrays, notes)
+    return Saved(step, record_of(meta, folder, step), arrays, notes)
 
 
-def _record(meta: dict[str, str], folder: Path, step: int) -> Record:
+def record_of(meta: dict[str, str], folder: Path, step: int) -> Record:
+    """Return the record among the texts of a checkpoint, checked."""
     file = f"{folder / 'checkpoints'}, step-{step:08d}"
     entries = _earlier_record(meta, file) if RECORD not in meta else parse_json(meta[RECORD], file)
     known = {"format", *Record._fields}

@@ -21,6 +21,7 @@ from coterie.peers.base import Traffic
 from coterie.peers.factory import Lost
 from coterie.peers.mesh import padded_rows
 from coterie.peers.records import WATCHED, nothing_sent, on_host
+from coterie.peers.shards import fetched
 
 __all__ = ["Fitting"]
 
@@ -39,13 +40,14 @@ class Fitting(Training):
         sent = self._sent(rounds)
         if first == 1:
             assert isinstance(self.method, Solved)
-            fitted = self.method.fit(self.task, self.engine.trimmed(jax.device_get(self.engine.clients)))
+            with self.engine.profile.part("rounds"):
+                fitted = self.method.fit(self.task, self.engine.fetched(self.engine.clients))
             for link, size in (("up", fitted.bytes_up), ("down", fitted.bytes_down)):
                 getattr(sent, f"{link}_messages")[0] = fitted.messages
                 getattr(sent, f"{link}_bytes")[0] = size
             state = jax.tree.map(lambda a: padded_rows(a.astype(self.task.dtype), self.engine.rows), fitted.models)
         state = self.engine.place(state)
-        loss = self.engine.trimmed(np.asarray(self.call(self._losses, "losses", state)))
+        loss = self.engine.fetched(self.call(self._losses, "losses", state))
         return state, Rounds(np.tile(loss, (rounds, 1)), sent, None)
 
     def _losses(self, method: Method, tables: Any, clients: Clients, state: Variables) -> jax.Array:
@@ -58,7 +60,7 @@ class Fitting(Training):
 
     def _sent(self, rounds: int) -> Traffic:
         """Return the counters, on the host, of that many rounds in which nothing was sent."""
-        none = self.engine.trimmed(on_host(nothing_sent(self._tables)))._asdict()
+        none = self.engine.trimmed(on_host(fetched(nothing_sent(self._tables))))._asdict()
         empty: dict[str, Any] = {
             name: np.zeros((rounds, *a.shape), np.int64) for name, a in none.items() if name not in WATCHED
         }

@@ -1,7 +1,7 @@
 """One method, one graph and one seed on an engine: the rounds between two evaluations are a single compiled program."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,9 @@ from coterie.data.clients import Clients
 from coterie.experiment.engine import Engine
 from coterie.experiment.returned import checked_round, poisoned, refuse_silence, refuse_spread
 from coterie.experiment.rounds import Rounds, joined
-from coterie.graphs.graph import Graph, slot_of
+from coterie.experiment.stages import Stages
+from coterie.experiment.states import Coded, is_hub
+from coterie.graphs.graph import Graph
 from coterie.learning.evaluate import evaluate
 from coterie.learning.task import Variables
 from coterie.methods.base import Info, Method
@@ -23,20 +25,14 @@ from coterie.peers.coding import Coder
 from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, Injection, injected, one_round
 from coterie.peers.local import Simulation
-from coterie.peers.mesh import padded_rows, padded_tables, simulation
+from coterie.peers.mesh import padded_tables, simulation
+from coterie.peers.shards import elsewhere, fetched
 from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
 
 
-class Coded(NamedTuple):
-    """The state of a run with a codec: the method's, and what the codec remembers."""
-
-    method: Any
-    memory: Any
-
-
-class Training:
+class Training(Stages):
     """One method with one seed on an engine.
 
     Args:
@@ -67,12 +63,15 @@ class Training:
     ):
         self.peers, self.faults = peers or simulation(engine.plan), faults
         self.peers.robust = robust
+        alone = not elsewhere(engine.plan.mesh)  # where processes share a mesh, each writes the models of its clients
+        self.peers.certain = alone and faults is None and codec is None and robust is None
         self.peers.most_present = None if faults is None else faults.most_present
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
         self._use(graph, weights)
-        self._init_key, self._round_key, self._tune_key = engine.put(jax.random.split(jax.random.key(seed), 3))
+        keys = jax.random.split(jax.random.key(seed), 3)
+        self._init_key, self._round_key, self._tune_key = (engine.put(key) for key in keys)
 
     def _use(self, graph: Graph, weights: np.ndarray) -> None:
         self.graph = graph
@@ -88,8 +87,7 @@ class Training:
         lost = one_round(self.faults.tables(0)) if arrivals is None and self.faults is not None else arrivals
         state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
         zero = np.zeros((1, self.engine.size))
-        state = state if self.codec is None else Coded(state, self._nothing_remembered(state))
-        return self._placed(state), Rounds(zero, self._one_round(traffic), None)
+        return self._placed(self._with_memory(state)), Rounds(zero, self._one_round(traffic), None)
 
     def _init(self, method: Method, tables: Any, clients: Clients, key: Any, lost: Any) -> tuple[Any, Traffic]:
         peers = self.peers.make(tables, lost)
@@ -101,7 +99,7 @@ class Training:
     def outline(self) -> Any:
         """Return a state of the right structure, shapes and types, of zeros: nothing is computed or sent for it."""
         state = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), self.shapes())
-        return self.engine.place(state if self.codec is None else Coded(state, self._nothing_remembered(state)))
+        return self.engine.place(self._with_memory(state))
 
     def shapes(self) -> Any:
         """Return the structure, shapes and types of the method's state; nothing is computed or sent for it."""
@@ -135,12 +133,13 @@ class Training:
         """Run some rounds as one program."""
         program, name, inputs = self._rounds_program(state, first, rounds, arrivals)
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
-        info, traffic = self.engine.trimmed((jax.device_get(info), on_host(traffic)), axis=1)
+        info, traffic = fetched((info, traffic))
+        info, traffic = self.engine.trimmed((info, on_host(traffic)), axis=1)
         return self._placed(state), self._reported(info, traffic)
 
     def _one_round(self, traffic: Traffic) -> Traffic:
         """Copy what one round sent to the host, as a block of rounds."""
-        return jax.tree.map(lambda a: a[None], self.engine.trimmed(on_host(traffic)))
+        return jax.tree.map(lambda a: a[None], self.engine.trimmed(on_host(fetched(traffic))))
 
     def _placed(self, state: Any) -> Any:
         """Copy a state to the device."""
@@ -205,11 +204,11 @@ class Training:
 
     def without(self, away: Any, before: Any, after: Any) -> Any:
         """Return the state after a round in which the clients `away [C]` did nothing; the hub is not one of them."""
-        hub, count = self.method.hub_state(), len(away)
+        count = len(away)
 
         def kept(path: Any, old: Any, new: Any) -> Any:
-            is_hub = any(getattr(part, "name", None) in hub for part in path[:1])
-            return new if is_hub or new.shape[:1] != (count,) else jnp.where(column(away, new), old, new)
+            hub = is_hub(self.method, path)
+            return new if hub or new.shape[:1] != (count,) else jnp.where(column(away, new), old, new)
 
         return jax.tree_util.tree_map_with_path(kept, before, after)
 
@@ -232,7 +231,7 @@ class Training:
             return self._round(method, tables, clients, key, state, 1, None, codec)[1][1]
 
         traffic = self.call(program, "price", self._round_key, state, self.codec, ready=self._starts(1))
-        return self.engine.trimmed(on_host(traffic))
+        return self.engine.trimmed(on_host(fetched(traffic)))
 
     def refuse_secret_mixing(self, state: Any, rounds: int) -> None:
         """Refuse a method of the user's own that sends nothing and still mixes clients; the state stays as it is."""
@@ -240,55 +239,22 @@ class Training:
         if ours or self.method.topology != "none" or self.engine.size < 2:
             return
         after, _ = self.advance(self.engine.place(poisoned(state, self.engine.rows)), 1, rounds)
-        refuse_spread(self.method, self.method.models(self.inner(after)).params)
+        refuse_spread(self.method, fetched(self.method.models(self.inner(after)).params))
 
     def inner(self, state: Any) -> Any:
         """Return the method's own part of a state."""
         return state if self.codec is None else state.method
 
-    def rounds_to_stage(self, first: int, rounds: int) -> int:
-        """Return how many of the rounds from `first` on fit into the present stage: a new graph is a new program."""
-        ends = [end for end in self.method.stages() if first <= end < first + rounds]
-        return min(ends) - first + 1 if ends else rounds
-
-    def next_stage(
-        self, state: Any, number: int, agree: Callable[[int, Graph], Graph] = lambda number, graph: graph
-    ) -> tuple[Any, Traffic | None]:
-        """Begin a new stage if one begins after round `number`: the method says which edges stay.
-
-        A kept graph need not be symmetric, so `share` tells everyone who keeps whom; a client that is away keeps all
-        its neighbours. On a network `agree(number, graph)` returns the graph that everybody uses. Returns the state
-        for the new tables, and the traffic of that exchange (None if the stage goes on).
-        """
-        if number not in self.method.stages():
-            return state, None
-        (kept, arrived), traffic = self.call(self._keep, ("keep", number), self.inner(state))
-        kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
-        graph = agree(number, self.graph.keep(kept)[0])
-        return self.enter_stage(state, graph, number + 1), self._one_round(traffic)
-
-    def _keep(self, method: Any, tables: Any, clients: Clients, state: Any) -> Any:
-        peers = self.peers.make(tables)
-        return peers.share(method.keep(state, tables.present, peers.clients), certain=True), peers.traffic()
-
-    def enter_stage(self, state: Any, graph: Graph, first: int) -> Any:
-        """Return the state on a graph with fewer edges, used from round `first` on."""
-        everyone = np.arange(graph.clients)[:, None]
-        kept = slot_of(graph.neighbours, graph.present, everyone, self.graph.neighbours) >= 0
-        graph, slots = self.graph.keep(kept)
-        rows = slots if self._ids is None else slots[self._ids]
-        narrow = self.method.narrow(self.inner(state), slot_taker(padded_rows(rows, self.engine.rows)))
-        self.method = self.method.at_stage(first)
-        self._use(graph, np.zeros(graph.neighbours.shape))
-        state = narrow if self.codec is None else Coded(narrow, self._nothing_remembered(narrow))
-        return self.engine.place(state)
+    def _with_memory(self, state: Any) -> Any:
+        """Return a state from the method's own part, with a codec that remembers nothing."""
+        return state if self.codec is None else Coded(state, self._nothing_remembered(state))
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""
         by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
         return {
-            f"{split}_{name}": self.engine.trimmed(np.asarray(values))
-            for split, metrics in by_split.items()
+            f"{split}_{name}": np.asarray(values)
+            for split, metrics in self.engine.fetched(by_split).items()
             for name, values in metrics._asdict().items()
         }
 
@@ -301,37 +267,22 @@ class Training:
         return metrics
 
     def models(self, state: Any, number: int) -> Variables:
-        """Return every client's personal model `[K, ...]` after round `number`, as the evaluation used it."""
+        """Return every client's model, or that of all (`Same`), after round `number`, as evaluated (`Engine.kept`)."""
 
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
-        return self.engine.trimmed(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
+        return self.engine.kept(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
 
-    def on_host(self, state: Any) -> Any:
-        """Return a state as it is saved: it does not depend on the number of devices."""
-        return self._of_clients(self.engine.trimmed, jax.device_get(state))
-
-    def from_host(self, state: Any) -> Any:
-        """Return a saved state on the devices."""
-        padded = self._of_clients(lambda a: padded_rows(a, self.engine.rows), state)
-        return self.engine.place(jax.tree.map(jnp.array, padded))  # a copy, because the state's buffers are donated
-
-    def _of_clients(self, change: Callable[[Any], Any], state: Any) -> Any:
-        """Change the arrays of a state that have one row for each client; the others are the hub's."""
-        if self.engine.rows == self.engine.size:
-            return state
-        hub, rows = self.method.hub_state(), (self.engine.rows, self.engine.size)
-
-        def changed(path: Any, a: Any) -> Any:
-            names = {getattr(part, "name", None) for part in path[:2]}
-            return a if names & set(hub) or np.shape(a)[:1] not in [(count,) for count in rows] else change(a)
-
-        return jax.tree_util.tree_map_with_path(changed, state)
+    @staticmethod
+    def kept_models(method: Any, state: Any) -> Any:
+        """Return the personal models `[C, ...]` that a method's state holds, or the one of all clients (`Same`)."""
+        one = method.model_of_all(state)
+        return method.models(state) if one is None else one
 
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""
-        models = method.models(state)
+        models = self.kept_models(method, state)
         tuned = method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number))
         return (models, None) if tuned is None else (tuned, models)
 
@@ -350,8 +301,3 @@ class Training:
     def _compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> None:
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
         self.engine.compile(program, key, *always, *arguments, donate=donate)
-
-
-def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """Return a function that carries `x [C, D, ...]` over to the slots `[C, D']` that were kept."""
-    return lambda x: jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)

@@ -27,6 +27,7 @@ from coterie.models.convert import replace_convolutions
 from coterie.models.ensemble import ensemble_of
 from coterie.models.linear import Linear
 from coterie.models.naming import layers_of, names, select
+from coterie.models.precision import in_bfloat16, like
 
 __all__ = ["Task", "Variables"]
 
@@ -53,6 +54,8 @@ class Task:
         members: models per client; their predictions are averaged.
         mixture: whether the members' weights are parameters (`mixture`) instead of equal.
         metric: the name of the score (`coterie.learning.score`); default: accuracy, or rmse for a regression.
+        bfloat16: whether a model that trains computes in bfloat16; parameters, losses, gradients and evaluation are of
+            `dtype` all the same.
     """
 
     def __init__(
@@ -69,9 +72,10 @@ class Task:
         members: int = 1,
         mixture: bool = False,
         metric: str | None = None,
+        bfloat16: bool = False,
     ):
         self._made_of: dict[str, Any] = {"mean": mean, "std": std, "augment": augment, "dtype": dtype}
-        self._made_of |= {"equal_sizes": equal_sizes, "members": members, "metric": metric}
+        self._made_of |= {"equal_sizes": equal_sizes, "members": members, "metric": metric, "bfloat16": bfloat16}
         is_instance = isinstance(module, eqx.Module | tuple)
         if is_instance and members > 1:
             raise CoterieError("members: give a function of a key or a configured model, so that each can be drawn")
@@ -83,7 +87,7 @@ class Task:
         self.score: Score = score_of(kind, metric)
         self.augment = augment
         self.equal_sizes = equal_sizes
-        self._mean, self._std, self.dtype = np.asarray(mean), np.asarray(std), dtype
+        self._mean, self._std, self.dtype, self.bfloat16 = np.asarray(mean), np.asarray(std), dtype, bfloat16
         params, self._static, statistics = self._outline()
         self._stateful = bool(jax.tree.leaves(statistics))
         accepted = inspect.signature(type(eqx.combine(params, self._static)).__call__).parameters
@@ -236,15 +240,26 @@ class Task:
     def apply(
         self, variables: Variables, x: jax.Array, key: jax.Array | None = None, train: bool = False
     ) -> tuple[jax.Array, Any]:
-        """Run the model on a batch `x [B, ...]`; returns outputs `[B, ...]` and the new statistics."""
-        module = self.module(variables, train)
-        x = self.prepare(x)
+        """Run the model on a batch `x [B, ...]`; returns outputs `[B, ...]` and the new statistics.
+
+        This is the one place that knows of bfloat16. A model is judged in its own type, in which it is kept and served.
+        """
+        if train and self.bfloat16:
+            output, statistics = self._run(variables, in_bfloat16(self.prepare(x)), key, train, in_bfloat16)
+            return jax.tree.map(lambda a: a.astype(self.dtype), output), like(statistics, variables.statistics)
+        return self._run(variables, self.prepare(x), key, train)
+
+    def _run(
+        self, variables: Variables, x: jax.Array, key: Any, train: bool, change: Callable = lambda module: module
+    ) -> tuple[Any, Any]:
+        """Run the module, as `change(module)` makes it, on prepared inputs."""
+        module = change(self.module(variables, train))
         keys = None if key is None or not self._takes_key else jax.random.split(key, x.shape[0])
         extra = {} if keys is None else {"key": keys}
         if self._stateful:
 
             def one(params: Any, x: jax.Array, statistics: Any, extra: dict) -> Any:
-                return self.module(Variables(params), train)(x, statistics, **extra)
+                return change(self.module(Variables(params), train))(x, statistics, **extra)
 
             run = jax.vmap(one, in_axes=(None, 0, None, 0), out_axes=(0, None), axis_name="batch")
             return _as_if_alone(run, variables.params, x, variables.statistics, extra)

@@ -35,6 +35,7 @@ class Ensemble(eqx.Module):
     def __call__(self, x: Array, key: Array | None = None) -> Array:
         """Return the logarithm of the mixture of distributions, or the weighted mean of the outputs, for one input."""
         outputs = self.outputs(x, key)  # [K, ...]
+        outputs = outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))  # a softmax is not for bfloat16
         count = len(self.members)
         logits = jnp.zeros(count, outputs.dtype) if self.mixture is None else self.mixture
         shape = (count,) + (1,) * (outputs.ndim - 1)

@@ -111,9 +111,10 @@ class GroupNorm(eqx.Module):
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Normalise each group of channels to mean 0 and variance 1 over the image, then scale and shift channels."""
+        kind, x = x.dtype, x.astype(jnp.promote_types(x.dtype, jnp.float32))  # bfloat16 is too short for a variance
         grouped = x.reshape(*x.shape[:2], self.groups, -1)
         mean = grouped.mean((0, 1, 3), keepdims=True)
         centred = grouped - mean
         variance = (centred * centred).mean((0, 1, 3), keepdims=True)
         normal = (centred / jnp.sqrt(variance + self.eps)).reshape(x.shape)
-        return normal * self.weight + self.bias
+        return (normal * self.weight + self.bias).astype(kind)

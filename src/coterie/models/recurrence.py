@@ -5,6 +5,9 @@ weights, a small product and a pass over as much memory as the weights take. But
 with the gates' slopes of all times at hand it is one product, sum_t slope_t h_{t-1}^T, after the loop. The rule below
 says so in the form of a directional derivative, so that gradients, products with the Hessian and batches of clients
 follow from it as usual.
+
+Where the inputs are bfloat16, so are the products and the outputs; the gates and the cell, which adds up over time, are
+float32.
 """
 
 import jax
@@ -32,14 +35,19 @@ def _forward(inputs: Array, weights: Array) -> tuple[Array, Array, Array]:
 
     def step(carry: tuple[Array, Array], inputs: Array) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
         hidden, cell = carry
-        gates = inputs + weights @ hidden
+        gates = (inputs + weights @ hidden).astype(cell.dtype)
         i, f, g, o = jnp.split(gates, 4)
         cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
+        hidden = (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(hidden.dtype)
         return (hidden, cell), (hidden, cell, gates)
 
-    zeros = jnp.zeros(weights.shape[1], inputs.dtype)
-    return lax.scan(step, (zeros, zeros), inputs, unroll=UNROLL)[1]
+    return lax.scan(step, _zeros(inputs, weights), inputs, unroll=UNROLL)[1]
+
+
+def _zeros(inputs: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the output and the cell before the first time."""
+    kinds = inputs.dtype, jnp.promote_types(inputs.dtype, jnp.float32)
+    return jnp.zeros(weights.shape[1], kinds[0]), jnp.zeros(weights.shape[1], kinds[1])
 
 
 @recur.defjvp
@@ -65,11 +73,10 @@ def _derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
         moved, (by_i, by_f, by_g, by_o, by_cell, kept) = at
         d_i, d_f, d_g, d_o = jnp.split(moved + weights @ d_hidden, 4)
         d_cell = by_i * d_i + by_f * d_f + by_g * d_g + kept * d_cell
-        d_hidden = by_o * d_o + by_cell * d_cell
+        d_hidden = (by_o * d_o + by_cell * d_cell).astype(d_hidden.dtype)
         return (d_hidden, d_cell), d_hidden
 
-    zeros = jnp.zeros(weights.shape[1], inputs.dtype)
-    return hidden, lax.scan(step, (zeros, zeros), (moved, slopes), unroll=UNROLL)[1]
+    return hidden, lax.scan(step, _zeros(inputs, weights), (moved, slopes), unroll=UNROLL)[1]
 
 
 def _before(values: Array) -> Array:

@@ -59,13 +59,14 @@ class Norm(eqx.Module):
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Return the normalised sample, scaled and shifted."""
+        kind, x = x.dtype, x.astype(jnp.promote_types(x.dtype, jnp.float32))  # bfloat16 is too short for a variance
         grouped = x.reshape(self.groups, -1) if self.groups else x
         over = (1,) if self.groups else tuple(range(x.ndim - self.axes, x.ndim))
         mean, variance = grouped.mean(over, keepdims=True), grouped.var(over, keepdims=True)
         normal = ((grouped - mean) / jnp.sqrt(variance + self.eps)).reshape(x.shape)
         shape = (-1,) + (1,) * (x.ndim - 1) if self.groups else x.shape[x.ndim - self.axes :]
         normal = normal if self.weight is None else normal * self.weight.reshape(shape)
-        return normal if self.bias is None else normal + self.bias.reshape(shape)
+        return (normal if self.bias is None else normal + self.bias.reshape(shape)).astype(kind)
 
 
 class Step(eqx.Module):

@@ -19,7 +19,8 @@ from coterie.codecs.frame import HEADER
 from coterie.data.buckets import Buckets
 from coterie.errors import CoterieError
 from coterie.learning.buckets import bucket, buckets_of, is_buckets, put_together
-from coterie.numerics.tree import column, times
+from coterie.numerics.tree import Same, column, times
+from coterie.peers import EXCHANGE
 from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
 from coterie.peers.here import Tree
@@ -36,6 +37,7 @@ class Peers(Pushed):
 
     # -- between neighbours -----------------------------------------------------------------------------------
 
+    @jax.named_scope(EXCHANGE)
     def mix(self, x: Tree, weights: jax.Array) -> tuple[Tree, jax.Array]:
         """Sum the neighbours' values, `weights [C, D]` by slot; an absent slot's weight goes to the client itself.
 
@@ -51,6 +53,7 @@ class Peers(Pushed):
         kept, used = self.sum_slots(jnp.where(arrived, 0, weights)), jnp.where(arrived, weights, 0)
         return self._weighted(received, used, kept, x), arrived
 
+    @jax.named_scope(EXCHANGE)
     def push(
         self,
         x: Tree | Outgoing,
@@ -84,6 +87,7 @@ class Peers(Pushed):
         used = arrived.astype(self.weights.dtype) if weights is None else jnp.where(arrived, weights, 0)
         return self._weighted(received, used, None, message.value), arrived, acked
 
+    @jax.named_scope(EXCHANGE)
     def squeeze(self, x: Tree) -> Outgoing:
         """Return the message a codec makes of `x [C, ...]` before it is pushed: its sender keeps the difference."""
         return self._encode(x, "reduce")
@@ -110,6 +114,7 @@ class Peers(Pushed):
         start = jax.tree.map(jnp.zeros_like, x) if kept is None else self.seal(times(kept, x))
         return fold_slots(weights.shape[1], received.slot, weights, start, self.seal)
 
+    @jax.named_scope(EXCHANGE)
     def swap(self, x: Tree) -> tuple[Tree, jax.Array]:
         """Exchange one small value per neighbour: `x [C, D, ...]` -> what each has for the client; `arrived`."""
         mutual = self.present & (self.tables.twin >= 0)
@@ -118,6 +123,7 @@ class Peers(Pushed):
         self._watch(lost=mutual & ~arrived)
         return values, arrived
 
+    @jax.named_scope(EXCHANGE)
     def ask(self, fn: Callable, x: Tree, own: Tree, weights: jax.Array | None = None) -> tuple[Tree, jax.Array]:
         """Let each neighbour evaluate `fn(the client's x, own)`; `own` (its data, personal layers) never travels.
 
@@ -138,6 +144,7 @@ class Peers(Pushed):
 
     # -- through a hub -----------------------------------------------------------------------------------
 
+    @jax.named_scope(EXCHANGE)
     def mean(
         self, x: Tree, weight: jax.Array, groups: tuple[jax.Array, int] | None = None, since: Tree = None
     ) -> tuple[Tree, jax.Array]:
@@ -157,8 +164,7 @@ class Peers(Pushed):
         message = self._encode(
             self._whole(x), "mirror" if since is None else "update", takes_part, (self.clients,), since
         )
-        self._charge_hub("up", takes_part, message.size + message_bytes(weight) - HEADER)
-        self._charge_hub("down", takes_part, message_bytes((x, weight)))
+        self._charge_mean(takes_part, message.size, x, weight)
         labels, count = None, 1
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
@@ -176,6 +182,38 @@ class Peers(Pushed):
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), value, x), arrived
 
+    def _charge_mean(self, takes_part: jax.Array, size: Any, x: Tree, weight: jax.Array) -> None:
+        """Add what a mean costs: a message of `size` and a weight up, the mean and its weight down."""
+        self._charge_hub("up", takes_part, size + message_bytes(weight) - HEADER)
+        self._charge_hub("down", takes_part, message_bytes((x, weight)))
+
+    def mean_of(
+        self,
+        fn: Callable[..., tuple[Tree, Tree]],
+        weight: jax.Array,
+        at_most: int,
+        before: Tree,
+        otherwise: Tree,
+        *stacked: Tree,
+    ) -> tuple[Tree, Tree]:
+        """Run `fn(*rows) -> (value, beside)` where `weight [C] > 0` (at most `at_most` clients) and average the values.
+
+        The same as `each_of` and `mean`, at the same price, but never with the values of all clients in memory. Only
+        where `peers.same`: nothing gets lost, so that the mean is one for all. Returns it as `Same`, which is `before`
+        where no value can be used, and what is beside `[C, ...]`, or `otherwise`.
+        """
+        value = jax.eval_shape(lambda *rows: self.each(fn, *rows)[0], *stacked)
+        self._charge_mean(weight > 0, message_bytes(value), value, weight)
+        mean, mass, beside = self._mean_of(fn, weight, at_most, otherwise, *stacked)
+        return jax.tree.map(lambda m, a: jnp.where(mass > 0, m, a), Same(mean), before), beside
+
+    def _mean_of(
+        self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """Return the mean of the values, the weight behind it, and what is beside; see `mean_of`."""
+        raise NotImplementedError
+
+    @jax.named_scope(EXCHANGE)
     def centres(
         self,
         x: Tree,
@@ -228,6 +266,7 @@ class Peers(Pushed):
         # Sealed, so that what a client does with the mean is not joined with the division that made it.
         return self.seal(fold_clients(x, weight, label, count, self.seal))
 
+    @jax.named_scope(EXCHANGE)
     def hub(
         self, fn: Callable[[Tree, jax.Array, Tree], tuple[Tree, Tree]], x: Tree, memory: Tree, certain: bool = False
     ) -> tuple[Tree, jax.Array, Tree]:
@@ -251,6 +290,7 @@ class Peers(Pushed):
         answers, arrived = self._from_hub(answers, which, all_take_part, at_hub.exchange)
         return answers, arrived, memory
 
+    @jax.named_scope(EXCHANGE)
     def most(self, x: Tree) -> Tree:
         """Return the largest value of every number of a small `x` over all clients, to everyone: always arrives."""
         for link in ("up", "down"):
@@ -259,6 +299,7 @@ class Peers(Pushed):
         largest = self._from_hub_to_all(jax.tree.map(lambda a: a.max(0), values))
         return jax.tree.map(lambda a, like: jnp.broadcast_to(a, like.shape), largest, x)
 
+    @jax.named_scope(EXCHANGE)
     def share(self, x: Tree, certain: bool = False) -> tuple[Tree, jax.Array]:
         """Give everyone's small `x` to everyone, in id order: `[K, ...]` and `arrived [K]`, the same everywhere.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from coterie.learning.buckets import without_same
 from coterie.numerics.tree import column
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.arithmetic import message_bytes
@@ -55,6 +56,7 @@ class RemoteHub(Peers):
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
         """See `Here._each`: one after another."""
+        fn, stacked = without_same(fn, stacked)
         return one_by_one(fn, stacked, self._zero)
 
     def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:

@@ -21,7 +21,7 @@ from coterie.storage.durable import durable_write, storage_errors, sync_folder
 from coterie.storage.owned import Unreadable, inside, read_file
 from coterie.storage.schema import Mismatch, mapping, table, text
 
-__all__ = ["load", "pack", "save", "unpack"]
+__all__ = ["KEPT", "load", "pack", "refuse_differences", "save", "shape_and_dtype", "steps", "unpack"]
 
 KEPT = 2  # checkpoints: if the newest is damaged, there is one before it
 NAME = re.compile(r"step-(\d{8,15})\.safetensors")
@@ -56,8 +56,8 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str,
     path = place / f"step-{step:08d}.safetensors"
     durable_write(path, *_encode(step, arrays, meta), run=folder)
     # Later steps, if any, were damaged: the run went back to an earlier one.
-    before = sorted(number for number in _steps(place) if number < step)
-    stale = {file for number, file in _steps(place).items() if number != step and number not in before[1 - KEPT :]}
+    before = sorted(number for number in steps(place) if number < step)
+    stale = {file for number, file in steps(place).items() if number != step and number not in before[1 - KEPT :]}
     stale |= {file for file in place.iterdir() if LEFT.fullmatch(file.name)}
     with storage_errors(folder):
         for file in sorted(stale):
@@ -67,7 +67,7 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], meta: dict[str,
 
 def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list[str]] | None:
     """Return step, arrays, meta and notes of the newest whole checkpoint; a note says which one was skipped and why."""
-    files, bad = _steps(inside(folder, "checkpoints")), {}
+    files, bad = steps(inside(folder, "checkpoints")), {}
     for step in sorted(files, reverse=True):
         try:
             arrays, meta = _decode(step, read_file(folder, "checkpoints", files[step].name))
@@ -86,7 +86,7 @@ def load(folder: Path) -> tuple[int, dict[str, np.ndarray], dict[str, str], list
     )
 
 
-def _steps(folder: Path) -> dict[int, Path]:
+def steps(folder: Path) -> dict[int, Path]:
     """Find the checkpoints in a folder by step."""
     try:
         names = [(NAME.fullmatch(name), folder / name) for name in os.listdir(folder)]
@@ -178,14 +178,7 @@ def unpack(arrays: dict[str, np.ndarray], like: Any) -> Any:
 
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     expected = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
-    for name in [*expected, *arrays]:
-        ours = _shape_and_dtype(expected[name]) if name in expected else "absent"
-        theirs = _shape_and_dtype(arrays[name]) if name in arrays else "absent"
-        if ours != theirs:
-            raise CoterieError(
-                f"the checkpoint does not fit this run: {name} is {theirs} in it and {ours} here; "
-                "resume with the config and the version of coterie that wrote it"
-            )
+    refuse_differences(*({name: shape_and_dtype(a) for name, a in named.items()} for named in (expected, arrays)))
     values = []
     for name, leaf in expected.items():
         value: Any = arrays[name]
@@ -196,6 +189,17 @@ def unpack(arrays: dict[str, np.ndarray], like: Any) -> Any:
     return jax.tree_util.tree_unflatten(structure, values)
 
 
-def _shape_and_dtype(leaf: Any) -> str:
+def refuse_differences(ours: dict[str, str], theirs: dict[str, str]) -> None:
+    """Refuse a checkpoint whose arrays have other shapes or types than this run's."""
+    for name in [*ours, *theirs]:
+        if ours.get(name) != theirs.get(name):
+            raise CoterieError(
+                f"the checkpoint does not fit this run: {name} is {theirs.get(name, 'absent')} in it and "
+                f"{ours.get(name, 'absent')} here; resume with the config and the version of coterie that wrote it"
+            )
+
+
+def shape_and_dtype(leaf: Any) -> str:
+    """Return the shape and type of an array as they are told to people."""
     array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
     return f"{array.dtype.name}{list(array.shape)}"

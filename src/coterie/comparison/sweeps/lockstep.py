@@ -70,7 +70,7 @@ class Together:
 
     def models(self, number: int) -> Any:
         """Return the models of all lanes, on the host."""
-        return self._once("models", number, lambda: jax.device_get(self.training.models(self._state, number)))
+        return self._once("models", number, lambda: self.training.models(self._state, number))
 
     def state(self, lane: int) -> Any:
         """Return a lane's state."""
@@ -137,7 +137,7 @@ class LaneLoop(Loop):
     def _training(self, graph: Graph, weights: Any) -> Any:
         return Lane(self.together, self.number, self.job, graph, weights)
 
-    def _save(self, now: bool = False) -> None:
+    def _save(self) -> None:
         return
 
 

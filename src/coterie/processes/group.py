@@ -1,0 +1,239 @@
+"""The processes of a run: they meet, check that they are of one kind, agree between rounds, and notice who is gone.
+
+JAX brings a service in process 0 in which all of them leave short texts. Each leaves a sign of life there every second,
+and looks at those of the others: one that is silent for `SILENCE` seconds, or has said why it stops, ends all of them
+with a sentence that names it. JAX itself would wait for ever, or abort with a trace of its C++ code.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from coterie.errors import CoterieError
+from coterie.processes.address import AUTO, PATIENCE, Address, refuse_unreachable
+
+__all__ = ["Group", "current", "join"]
+
+BEAT, SILENCE = 1.0, 30.0  # seconds
+SENTENCE = 500  # letters
+LEAVING = 5.0  # seconds in which the others may read why this process stops
+_joined: "list[Group]" = []
+
+
+class Group:
+    """The processes of this run, after they have met.
+
+    Attributes:
+        index: the number of this process.
+        count: how many there are.
+    """
+
+    def __init__(self, address: Address, client: Any):
+        self.index, self.count = address.process, address.processes
+        self._client, self._number, self._before = client, 0, ""
+        self._others = [other for other in range(self.count) if other != self.index]
+        self._over = threading.Event()
+        self._seen: dict[int, tuple[str, float]] = {}
+
+    # -- texts ----------------------------------------------------------------------------------------------------
+
+    def exchange(self, what: str, text: str = "") -> list[str]:
+        """Return everyone's text, in the order of the processes; all must ask for the same things in the same order."""
+        self._number += 1
+        place = f"coterie/said/{self._number}-{what}"
+        self._client.key_value_set(f"{place}/{self.index}", f".{text}")  # a text may be empty, a value may not
+        said = [self._wait_for(f"{place}/{other}")[1:] for other in range(self.count)]
+        if self._before:  # whoever has come here has read everything that was said before
+            self._client.key_value_delete(f"{self._before}/{self.index}")
+        self._before = place
+        return said
+
+    def _wait_for(self, key: str) -> str:
+        """Wait for a text, for as long as the others give signs of life: one may be loading its data."""
+        while True:
+            try:
+                return str(self._client.blocking_key_value_get(key, 1000))
+            except Exception as error:
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    self.wait_for_news()
+                    raise CoterieError(f"process {self.index} has lost the coordinator, process 0") from None
+
+    def any_of(self, *flags: bool) -> tuple[bool, ...]:
+        """Return for each flag whether it is set in any process."""
+        said = self.exchange("flags", "".join("1" if flag else "0" for flag in flags))
+        return tuple(any(text[place] == "1" for text in said) for place in range(len(flags)))
+
+    def meet(self, what: str) -> None:
+        """Wait until all processes have come here."""
+        self.exchange(what)
+
+    def refuse_differences(self, what: dict[str, str]) -> None:
+        """Refuse processes of which something differs from process 0, by name: the versions, the config."""
+        for name, own in what.items():
+            said = self.exchange(name, own)
+            for other, text in enumerate(said):
+                if text != said[0]:
+                    raise CoterieError(
+                        f"process {other} has another {name} than process 0 ({text} and {said[0]}): all processes of a "
+                        "run need the same"
+                    )
+
+    # -- who is still there ---------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Begin to give signs of life, and to look at those of the others."""
+        threading.Thread(target=self._watch, daemon=True, name="coterie-watch").start()
+
+    def _watch(self) -> None:
+        beats = unheard = 0
+        while not self._over.wait(BEAT):
+            beats += 1
+            try:
+                self._client.key_value_set(f"coterie/beat/{self.index}", str(beats), allow_overwrite=True)
+                said = dict(self._client.key_value_dir_get("coterie/beat/"))
+                unheard = 0
+            except Exception:  # the service is in process 0
+                unheard += 1
+                if unheard >= 2 and self.index != 0 and not self._over.is_set():
+                    self._end("process 0 has ended, or cannot be reached any more")
+                continue
+            self._look(said)
+
+    def _look(self, said: dict[str, str]) -> None:
+        now = time.monotonic()
+        for other in self._others:
+            text = said.get(f"coterie/beat/{other}", "")
+            if text.startswith("stopped:"):
+                self._end(f"process {other} has stopped: {text.removeprefix('stopped:')}")
+            if text == "done":
+                continue
+            before, since = self._seen.get(other, ("", now))
+            self._seen[other] = (text, since if text == before else now)
+            if text == before and now - since > SILENCE:
+                self._end(f"process {other} has given no sign of life for {SILENCE:.0f} s")
+
+    def _end(self, sentence: str) -> None:
+        """End this process: another one is gone, and whatever the main thread waits for will not come."""
+        if self._over.is_set():
+            return
+        with contextlib.suppress(Exception):
+            self._leave(f"stopped:{sentence}")
+        with contextlib.suppress(OSError, ValueError):
+            print(f"coterie: {sentence}; process {self.index} ends, too", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    def wait_for_news(self) -> None:
+        """Wait until the watch has found out who is gone, which ends this process, or for as long as that may take."""
+        self._over.wait(SILENCE + 10)
+
+    def leave(self, sentence: str | None = None) -> None:
+        """Tell the others that this process has done its part, or why it stops; process 0 waits for them."""
+        if self._over.is_set():
+            return
+        self._over.set()
+        with contextlib.suppress(Exception):  # nobody is there any more
+            self._leave("done" if sentence is None else f"stopped:{sentence}")
+            until = time.monotonic() + LEAVING
+            while self.index == 0 and time.monotonic() < until:
+                said = dict(self._client.key_value_dir_get("coterie/beat/"))
+                ended = [said.get(f"coterie/beat/{other}", "") for other in self._others]
+                if all(text == "done" or text.startswith("stopped:") for text in ended):
+                    break
+                time.sleep(0.05)
+
+    def _leave(self, text: str) -> None:
+        self._client.key_value_set(f"coterie/beat/{self.index}", text, allow_overwrite=True)
+
+
+def join(address: Address, versions: dict[str, str]) -> Group:
+    """Meet the other processes, before JAX uses a device; they must have the same versions."""
+    import jax
+
+    if address.coordinator != AUTO:
+        refuse_unreachable(address)
+    # Otherwise JAX aborts all processes when one is gone, before anybody can say which.
+    jax.config.update("jax_enable_recoverability", True)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    where = {} if address.coordinator == AUTO else {
+        "coordinator_address": address.coordinator, "num_processes": address.processes, "process_id": address.process,
+    }  # fmt: skip
+    late = (
+        f"process {address.process} of {address.processes} has not met the others at {address.coordinator} within "
+        f"{PATIENCE} s: start all of them, each with its own --process"
+    )
+    try:
+        with _not_longer_than(PATIENCE, late, silent=address.process == 0):  # it brings the service, which is talkative
+            jax.distributed.initialize(
+                **where,  # type: ignore[arg-type]
+                initialization_timeout=10 * PATIENCE,
+                heartbeat_timeout_seconds=2 * int(SILENCE),
+                shutdown_timeout_seconds=int(LEAVING),
+            )
+    except (RuntimeError, ValueError) as error:
+        raise CoterieError(f"{late} ({str(error).strip().partition(chr(10))[0][:SENTENCE]})") from None
+    from jax._src.distributed import global_state  # the texts have no public name yet; Orbax takes them here, too
+
+    group = Group(address, global_state.client)
+    group.watch()
+    _joined.append(group)
+    group.refuse_differences(versions)
+    return group
+
+
+@contextlib.contextmanager
+def _not_longer_than(patience: float, sentence: str, silent: bool) -> Iterator[None]:
+    """End the process with a sentence if what is inside takes too long, where JAX itself would abort with a trace.
+
+    With `silent`, what C++ code prints to standard error meanwhile is dropped.
+    """
+    kept = os.dup(2)
+
+    def end() -> None:
+        os.write(kept, f"coterie: {sentence}\n".encode())
+        os._exit(2)
+
+    timer = threading.Timer(patience, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        if silent:
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        timer.cancel()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def current() -> Group | None:
+    """Return the processes that this one has met; None where it is alone."""
+    return _joined[0] if _joined else None
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Tell the other processes that this one has done its part, or why it stops; nothing where it is alone."""
+    try:
+        yield
+    except Exception as error:
+        group = current()
+        if group is None:
+            raise
+        if type(error).__name__ == "JaxRuntimeError":  # in most cases, another process is gone
+            try:
+                group.wait_for_news()
+            except KeyboardInterrupt:  # whoever has started this process knows it, too
+                os._exit(1)
+        if not hasattr(error, "exit_code"):  # otherwise it was asked to end, and so were the others
+            sentence = str(error).strip().partition("\n")[0][:SENTENCE]
+            group.leave(sentence if isinstance(error, CoterieError) else f"{type(error).__name__}: {sentence}")
+        raise
+    finally:
+        group = current()
+        if group is not None:
+            group.leave()
