@@ -177,7 +177,9 @@ def main() -> None:
         found: dict[tuple[str, str, str], list[dict[str, Any]]] = {
             (rival, way, model): [] for (rival, model), ways in best.items() for way in ways
         }
+        load = []
         for number in range(asked.repeats):
+            load.append(round(os.getloadavg()[0], 1))
             for rival, way, measured in repeat(runner, list(found), files, f"repeat-{number}"):
                 for model, one in measured.items():
                     print(f"{rival} {model} with {way}, {number + 1}: {record.short(one)}", flush=True)
@@ -190,7 +192,7 @@ def main() -> None:
                 if of == model
             ]
             own = [row for row in trials if row["model"] == model]
-            record.write(asked, model, work, data[model], rows, own, time.time() - began)
+            record.write(asked, model, work, data[model], rows, own, load, time.time() - began)
 
 
 def best_ways(rival: str, model: str, device: str, trials: list[dict[str, Any]]) -> list[str]:

@@ -88,6 +88,13 @@ def section(record: dict[str, Any]) -> list[str]:
     lines += [""] * any("error" in row for row in [*rows, *record["trials"]])
     if fair and "times_wall" in fair[0]:
         lines.append(_best(fair, gpu) + "\n")
+    load, cores = record.get("load_average", [0.0]), int(record["hardware"].split()[-2])
+    if max(load) > 1.5 * cores:
+        lines.append(
+            f"The machine had other work meanwhile: a load average of {min(load):.0f} to {max(load):.0f} on {cores} cores. So CPU "
+            "seconds can be compared and wall times hardly, least of all those of programs that use all cores.\n"
+        )
+    lines += [f"Note: {note}.\n" for note in record.get("notes", [])]
     differences = [row["difference_to_exact"] for row in rows if isinstance(row["difference_to_exact"], float)]
     if differences:
         lines.append(
@@ -107,8 +114,8 @@ def _best(fair: list[dict[str, Any]], gpu: bool) -> str:
     for name, what in (("wall", "time"),) if gpu else (("wall", "time"), ("cpu", "CPU seconds")):
         best = min(fair, key=lambda row: statistics.median(row[f"times_{name}"]))
         times = statistics.median(best[f"times_{name}"])
-        said.append(f"in {what} {NAMES[best['rival']]} ({best['way']}), {times:.2g} times coterie's")
-    return f"The best rival {', and '.join(said)}."
+        said.append(f"in {what} {NAMES[best['rival']]} ({best['way']}) with {times:.2g} times coterie's")
+    return f"The best rival is {', and '.join(said)}."
 
 
 def page() -> str:
