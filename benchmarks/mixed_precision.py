@@ -71,7 +71,7 @@ def main() -> None:
         print(row, flush=True)
     figures = {name: getattr(args, name) for name in ("data", "model", "clients", "samples", "rounds", "seeds")}
     figures |= {"rows": rows, "benchmark_seconds": round(time.time() - began, 1)}
-    publish(f"mixed-precision-{args.data}", device.label, figures)
+    publish(f"mixed-precision-{args.data}-{args.model}", device.label, figures)
 
 
 if __name__ == "__main__":

@@ -54,30 +54,34 @@ def method_of(label: str, dataset: str) -> Method:
     return build(registry.load("methods", "pdbo-mtl"), settings | ROWS[label], "pdbo-mtl")
 
 
-def scores(engine: Engine, method: Method, rounds: int, seed: int) -> dict[str, dict[str, float]]:
-    """Train and return the figures of the last evaluation, and of the one with the best validation accuracy."""
+def scores(engine: Engine, method: Method, rounds: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Train and return the figures of the last evaluation, and of the one with the best validation accuracy.
+
+    With them every client's counts, for methods that have any.
+    """
     graph = RandomDirected().build(engine.size, 0)
     training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
     state, _ = training.init()
     curve = []
     for first in range(1, rounds + 1, EVERY):
-        state, _ = training.advance(state, first, EVERY)
+        state, block = training.advance(state, first, EVERY)
         row = {name: np.asarray(values) for name, values in training.evaluate(state, first + EVERY - 1).items()}
         test = 100 * row["test_score"]
         figures = {"round": first + EVERY - 1, "mean": test.mean(), "p10": np.percentile(test, 10)}
         figures |= {"loss": row["test_loss"].mean(), "validation": 100 * row["validation_score"].mean()}
         curve.append({name: round(float(value), 4) for name, value in figures.items()})
-    return {"last": curve[-1], "best": max(curve, key=lambda figures: figures["validation"])}
+    counts = {name: np.round(values, 3).tolist() for name, values in (block.counts or {}).items()}
+    return {"last": curve[-1], "best": max(curve, key=lambda figures: figures["validation"]), "counts": counts}
 
 
-def paired(runs: dict[str, list[dict[str, dict[str, float]]]]) -> dict[str, Any]:
-    """Return the means of every row, and its differences from the base row of the same seed."""
+def paired(runs: dict[str, list[dict[str, dict[str, Any]]]], base: str = BASE) -> dict[str, Any]:
+    """Return the means of every row, and its differences from the base row of the same seed, ± standard error."""
     table: dict[str, Any] = {}
     for label, each in runs.items():
         for at in ("last", "best"):
             for name in ("mean", "p10", "loss", "validation"):
                 values = np.array([run[at][name] for run in each])
-                gaps = values - np.array([run[at][name] for run in runs[BASE][: len(values)]])
+                gaps = values - np.array([run[at][name] for run in runs[base][: len(values)]])
                 error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
                 table.setdefault(label, {})[f"{at} {name}"] = f"{values.mean():.3f} ({gaps.mean():+.3f} ± {error:.3f})"
     return table
@@ -114,7 +118,7 @@ def main() -> None:
     model = build(registry.load("models", size.model), {}, size.model)
     part = {key: value for key, value in size.partition.items() if key != "name"}
     labels = [label for label in ROWS if label.replace(", ", "-") in args.rows.split(",")]
-    runs: dict[str, list[dict[str, dict[str, float]]]] = {label: [] for label in labels}
+    runs: dict[str, list[dict[str, dict[str, Any]]]] = {label: [] for label in labels}
     data = [load(args.dataset, size.partition["name"], clients=size.clients, seed=s, **part) for s in range(args.seeds)]
     assert len({(str(each.mean), str(each.std)) for each in data}) == 1, "one task serves all partitions"
     data, engine = of_one_shape(data), None

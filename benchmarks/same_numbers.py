@@ -101,6 +101,8 @@ def explain(name: str, base: bytes | None, head: bytes | None) -> str | None:
         first, second = tables[0].get(key), tables[1].get(key)
         if first is None or second is None:
             return f"{key} is only in " + ("the second" if first is None else "the first")
+        if first.dtype.kind in "iu" and second.dtype.kind in "iu":  # a ledger's counts may be stored more narrowly
+            first, second = first.astype(np.int64), second.astype(np.int64)
         if first.shape != second.shape or first.dtype != second.dtype:
             return f"{key} is {first.dtype}{list(first.shape)} and {second.dtype}{list(second.shape)}"
         if first.tobytes() != second.tobytes():

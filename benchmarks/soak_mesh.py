@@ -2,6 +2,7 @@
 
     python benchmarks/soak_mesh.py                                # all methods, both modes, both precisions
     python benchmarks/soak_mesh.py --methods fedavg,scool-sbm --modes exact --precisions float32
+    python benchmarks/soak_mesh.py --processes 2                  # the devices belong to two processes
 
 Seven clients on eight virtual devices of a CPU (or on `--devices`), 10 rounds: one row of the mesh has no client.
 Models, losses and metrics may differ by rounding: 1e-6 of the largest value in float32, 1e-12 in float64; in exact mode
@@ -11,6 +12,7 @@ result; the exit status is 1 if a method failed.
 """
 
 import argparse
+import subprocess
 import sys
 
 import jax
@@ -25,6 +27,8 @@ from coterie.experiment.job import precision
 from coterie.learning.task import Task
 from coterie.methods.base import Solved
 from coterie.peers.local import Plan
+from coterie.processes.address import address_of, free_port
+from coterie.processes.group import current, told
 from coterie.testing.contract import Case
 
 ROUNDS, BLOCK = 10, 5
@@ -44,7 +48,7 @@ def outcome(case, engine):
         done += count
         metrics = training.evaluate(state, done)
         state, _ = training.next_stage(state, done)
-    models = jax.device_get(training.models(state, done))
+    models = engine.fetched(engine.place_kept(training.models(state, done)))
     return (models, [block.loss for block in blocks], metrics), [block.traffic for block in blocks]
 
 
@@ -59,7 +63,7 @@ def distance(ours, theirs):
 
 
 def compared(name, mode, dtype, device):
-    """Return how far the mesh is from one device, and whether both sent the same."""
+    """Return how far the mesh is from one device, and whether both sent the same; None in all but the first process."""
     with precision(dtype):
         case = Case(name, **SETTINGS.get(name, {}))
         case.task = Task.of(case.federation, case.model, dtype=np.dtype(dtype))
@@ -68,9 +72,24 @@ def compared(name, mode, dtype, device):
         def under(plan):
             return outcome(case, Engine(case.task, case.federation, device, plan))
 
-        (ours, sent), (theirs, sent_by_one) = under(Plan(mode, 0, mesh, spread=True)), under(Plan(mode))
+        ours, sent = under(Plan(mode, 0, mesh, spread=True))
+        if current() is not None and current().index:
+            return None
+        theirs, sent_by_one = under(Plan(mode))
         same = all(map(np.array_equal, jax.tree.leaves(sent), jax.tree.leaves(sent_by_one)))
         return distance(ours, theirs), same
+
+
+def start(processes):
+    """Run this program in several processes, of which the first one speaks; returns its exit status."""
+    meeting = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, *sys.argv, "--coordinator", meeting]
+    others = [
+        subprocess.Popen([*command, "--process", str(index)], stdout=subprocess.DEVNULL)
+        for index in range(1, processes)
+    ]
+    status = subprocess.run([*command, "--process", "0"], check=False).returncode
+    return max([status, *(other.wait(60) for other in others)])
 
 
 def main():
@@ -80,9 +99,20 @@ def main():
     parser.add_argument("--modes", default="exact,fast")
     parser.add_argument("--precisions", default="float32,float64")
     parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--part", default="1/1", help="of the methods, for example 2/4")
+    parser.add_argument("--coordinator", help=argparse.SUPPRESS)
+    parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    device = choose_device("cpu", devices=args.devices)
+    if args.processes > 1 and args.process is None:
+        return start(args.processes)
+    address = None if args.process is None else address_of(args.coordinator, args.processes, args.process)
+    with told():
+        return compare(args, choose_device("cpu", devices=args.devices, address=address))
+
+
+def compare(args, device):
+    """Compare one method after another; returns the exit status."""
     every = {row.name: registry.load("methods", row.name) for row in registry.rows("methods")}
     chosen = args.methods.split(",") if args.methods else [n for n, m in every.items() if not issubclass(m, Solved)]
     part, parts = map(int, args.part.split("/"))
@@ -91,6 +121,8 @@ def main():
     for name in chosen:
         for mode in args.modes.split(","):
             found = {dtype: compared(name, mode, dtype, device) for dtype in args.precisions.split(",")}
+            if None in found.values():
+                continue
             for dtype, (apart, same) in found.items():
                 row = f"{name} {mode} {dtype}"
                 rounding = dtype == "float32" and "float64" in found and found["float64"][0] <= ALLOWED["float64"]
@@ -100,7 +132,9 @@ def main():
                     failed.append(row)
                 figures.setdefault(name, {})[f"{mode} {dtype}"] = apart
                 print(f"{row}: {apart:.1e}, bytes {'equal' if same else 'differ'}", flush=True)
-    counts = {"devices": args.devices, "rounds": ROUNDS}
+    if args.process:
+        return 0
+    counts = {"devices": args.devices, "processes": args.processes, "rounds": ROUNDS}
     publish("soak-mesh", device.label, {**counts, "distance": figures, "magnified": magnified, "failed": failed})
     return 1 if failed else 0
 

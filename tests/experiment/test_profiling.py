@@ -66,8 +66,8 @@ def profiled(tmp_path_factory):
     place = tmp_path_factory.mktemp("profile")
     experiment = {"data": {"name": "digits"}, "partition": {"clients": 4, "samples": 40}, "model": {"name": "linear"}}
     (place / "e.toml").write_text(dump_toml({"format": 1, **experiment, "run": {"rounds": 4, "evaluate_every": 2}}))
-    words = ["run", str(place / "e.toml"), "--profile", "--out", str(place / "run"), "--device", "cpu"]
-    return place, CliRunner().invoke(app, words)
+    words = ["run", str(place / "e.toml"), "--profile", "--precision", "bfloat16", "--out", str(place / "run")]
+    return place, CliRunner().invoke(app, [*words, "--device", "cpu"])
 
 
 def test_a_run_says_where_its_time_went(profiled):
@@ -82,13 +82,17 @@ def test_a_run_says_where_its_time_went(profiled):
     assert parts["compile"] < record["seconds"]
     assert operations(place / "run" / "profile")
     assert list((place / "run" / "profile").rglob("*.trace.json.gz"))  # what Perfetto opens
+    page = (place / "run" / "report.html").read_text()
+    assert "Where the time of fedavg went" in page
+    assert record["note"] in page
 
 
 def test_a_complete_run_has_nothing_to_time(profiled):
     place, _ = profiled
     config = tomllib.loads((place / "run" / "config.toml").read_text())
-    assert config["run"]["rounds"] == 4  # the profile is no setting of the run
-    words = ["run", str(place / "e.toml"), "--out", str(place / "run"), "--device", "cpu"]
+    assert config["run"]["precision"] == "bfloat16"
+    assert "profile" not in config["run"]
+    words = ["run", str(place / "e.toml"), "--precision", "bfloat16", "--out", str(place / "run"), "--device", "cpu"]
     assert CliRunner().invoke(app, words).exit_code == 0
     again = CliRunner().invoke(app, [*words, "--profile"])
     assert again.exit_code == 2

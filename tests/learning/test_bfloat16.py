@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 import coterie as ct
+from coterie import registry
 from coterie.data.clients import Federation, Split, stack
+from coterie.experiment.config import Experiment
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine
+from coterie.experiment.job import Job
+from coterie.experiment.training import Training
 from coterie.learning.local_sgd import LocalSGD
 from coterie.learning.task import Task
+from coterie.methods.base import Solved
 from coterie.models.cnn import Cnn
 from coterie.models.ensemble import Ensemble
 from coterie.models.layers import GroupNorm
@@ -141,3 +148,22 @@ def test_a_run_by_one_word(tmp_path):
     weights = [run.variables.params.weight for run in runs]
     assert [each.dtype for each in weights] == [np.float32] * 2
     assert 0 < np.abs(weights[0] - weights[1]).max() < 0.02 * np.abs(weights[0]).max()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("method", [row.name for row in registry.rows("methods")])
+def test_every_method_keeps_its_models_in_float32(method):
+    """A round of every method, traced: its state has the types it had in float32."""
+    cls, types = registry.load("methods", method), []
+    if issubclass(cls, Solved):
+        pytest.skip("it is solved in float64, without local training")
+    for precision in ("float32", "bfloat16"):
+        digits = ct.load("digits", partition="iid", clients=4, samples=40)
+        spec = cls(**({"personal": ("layers.0.bias",)} if method == "fedbn" else {}))  # it looks for normalisation
+        job = Job.of(Experiment.from_objects(digits, Mlp(hidden=(4,)), spec, precision=precision), digits)
+        training = Training(Engine.of(job, choose_device("cpu")), job.method, job.graph, job.weights, 0)
+        program, _, inputs = training._rounds_program(training.shapes(), 1, 1, None)
+        after = jax.eval_shape(program, job.method, training._tables, training.engine.clients, *inputs)[0]
+        types.append([a.dtype for a in jax.tree.leaves(after)])
+    assert types[0] == types[1]
+    assert jnp.bfloat16 not in types[1]

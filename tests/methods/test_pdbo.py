@@ -43,10 +43,9 @@ def train(engine, method, rounds, graph=None, seed=0):
     return training, states, block
 
 
-def gradient_of_adam(state):
-    """Adam's first moment after one step is a tenth of the gradient."""
-    (moment,) = jax.tree.leaves(state.outer[0].mu)
-    return np.asarray(moment, np.float64) / 0.1
+def gradient_of_adam(state, what=0):
+    """Adam's first moment after one step is a tenth of the gradient: of the weights, or of the importance."""
+    return np.asarray(jax.tree.leaves(state.outer[0].mu)[what], np.float64) / 0.1
 
 
 def held_out(method, data, client, in_order=False):
@@ -61,11 +60,13 @@ def held_out(method, data, client, in_order=False):
 def test_the_step_follows_the_dense_hypergradient(engine, upper):
     """On certain links and full batches the Neumann estimate tends to d_lambda F_i - C_i (sum H)^-1 sum d_x F.
 
-    After a few pushes only: at the minimum the two predictors are equal, and no weight matters.
+    After a few pushes only: at the minimum the two predictors are equal, and no weight matters. Importance mu counts a
+    loss 2 sigmoid(mu) times: once here, with slope one half, so that its C_i is half of the loss's gradient.
     """
     settings = PLAIN | {"weight_decay": 0.5, "upper": upper, "held_out": 0.4}  # not convex without the penalty
+    settings |= {"importance": upper == "held-out"}
     method = PDBOMTL(**settings, pushes=2, estimator="neumann", depth=150, damping=0.4, gossip=2, outer_lr=0.01)
-    training, (state,), _ = train(engine, method, 1)
+    training, (state,), block = train(engine, method, 1)
     task, clients = training.task, jax.device_get(engine.clients).train
     params = jax.tree.map(jnp.asarray, state.variables.params)
     one = jax.tree.map(lambda a: a[0], params)
@@ -102,6 +103,18 @@ def test_the_step_follows_the_dense_hypergradient(engine, upper):
         np.testing.assert_allclose(gradient[i], expected, atol=1e-3 * np.abs(gradient).max())
         assert np.abs(cross.T @ q).max() > 0.05 * np.abs(gradient).max()  # the indirect part is not negligible here
     assert np.abs(gradient).max() > 1e-3
+    if upper == "held-out":
+        slopes = [np.asarray(jax.grad(loss, 1)(rows[i][0], point, lam), np.float64) for i in range(CLIENTS)]
+        expected = np.array([-0.5 * slope @ q for slope in slopes])
+        np.testing.assert_allclose(gradient_of_adam(state, 1), expected, atol=1e-3 * np.abs(expected).max())
+        np.testing.assert_allclose(state.importance, -0.01 * np.sign(expected), rtol=1e-3)
+        assert (block.counts["importance"] == 1).all()  # what this round counted with; the step is for the next one
+
+
+def test_importance_is_refused_where_it_cannot_be_learned():
+    for settings in ({"upper": "held-out"}, {"estimator": "neumann"}):
+        with pytest.raises(CoterieError, match="importance is learned through the predictors"):
+            PDBOMTL(importance=True, **settings)
 
 
 def test_held_out_samples_are_a_share_of_the_training_samples_and_never_learned_from():
@@ -218,9 +231,9 @@ def test_bad_input():
 
 @pytest.mark.soak
 def test_random_links_are_observed(engine):
-    """The observed link frequencies tend to the probabilities; the report's weights come from them."""
+    """The observed link frequencies tend to the probabilities, where nobody waits; the report's weights are theirs."""
     graph = RandomDirected(low=0.3, high=0.9).build(CLIENTS, 1)
-    method = PDBOMTL(**PLAIN, pushes=4000, estimator="local")
+    method = PDBOMTL(**PLAIN, pushes=4000, estimator="local", least_weight=0.0)
     _, _, block = train(engine, method, 1, graph)
     frequency = graph.probability
     np.testing.assert_allclose(block.weights, frequency / (1 + frequency.sum(1, keepdims=True)), atol=0.02)

@@ -294,6 +294,24 @@ def test_parallel_update_is_the_damped_formula_where_that_ascends_and_shorter_wh
 
 
 @pytest.mark.soak
+def test_blocks_that_help_the_other_one_are_found_by_a_prior_that_expects_them():
+    """Two blocks of ten; evidence +1 for the other block's clients and -1 for the own one's, with noise."""
+    block = np.arange(20) % 2
+    across = block[:, None] != block
+    pairs = ~np.eye(20, dtype=bool)
+    for seed in range(3):
+        noise = 0.5 * np.random.default_rng(seed).standard_normal((20, 20))
+        ell = jnp.asarray(np.where(across, 1.0, -1.0) + noise)
+        arguments = (ell, jnp.ones((20, 20), bool), 5, jax.random.key(seed))
+        found = infer(*arguments, prior=(0.2, 0.8))
+        weights = np.asarray(found.weights)
+        assert weights[pairs & across].min() > 0.8
+        assert weights[pairs & ~across].max() < 0.2
+        members = np.asarray(found.memberships).argmax(1)
+        assert (members[:, None] == members)[across].sum() == 0  # no block has clients of both
+
+
+@pytest.mark.soak
 def test_measured_table_of_weights():
     """4 groups of 5. With every client in its block the fixed points are those of a scalar equation."""
     losses, known, same, different = planted()

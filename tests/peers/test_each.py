@@ -219,7 +219,8 @@ def test_fedavg_with_100_000_clients_makes_no_table_of_pairs(device):
     state, rounds = started.advance(started.init()[0], 1, 1)
     gradient = (x * (x @ np.zeros(features) - y)[..., None]).mean((0, 1))
     expected = np.broadcast_to(-0.1 * gradient, (clients, features))
-    np.testing.assert_allclose(state.variables.params.w[:, 0], expected, rtol=1e-4)
+    assert sum(leaf.size for leaf in jax.tree.leaves(state)) == clients + features  # losses, and one model for all
+    np.testing.assert_allclose(method.models(state).params.w[:, 0], expected, rtol=1e-4)
     assert rounds.traffic.up_messages.sum() == clients
 
 
@@ -232,7 +233,7 @@ def test_a_mesh_and_a_chunk_train_the_same_models(device, x64):
     for plan in (Plan("fast"), Plan("fast", 2), Plan("fast", 0, mesh)):
         started = training(federation, method, device, plan=plan)
         state, rounds = started.advance(started.init()[0], 1, 2)
-        found.append((np.asarray(state.variables.params.w), rounds.loss, rounds.traffic.up_bytes))
+        found.append((np.asarray(method.models(state).params.w), rounds.loss, rounds.traffic.up_bytes))
     for other in found[1:]:
         np.testing.assert_allclose(other[0], found[0][0], rtol=1e-12)
         np.testing.assert_allclose(other[1], found[0][1], rtol=1e-12)

@@ -73,11 +73,18 @@ def test_devices_add_one_after_another(mesh):
     assert float(in_turn(mesh, add, jnp.float32(0), values)) == expected
 
 
-def test_eight_devices_give_the_numbers_of_one(tmp_path, monkeypatch):
-    """Seven clients on eight devices of another process: a method with a hub, and one that asks its neighbours."""
+@pytest.mark.parametrize(
+    ("where", "methods"),
+    [
+        (("--devices", "8"), "fedavg,fomo"),  # a method with a hub, and one that asks its neighbours
+        (("--devices", "2", "--processes", "2"), "fedavg,scool-sbm"),
+    ],
+)
+def test_a_mesh_gives_the_numbers_of_one_device(where, methods, tmp_path, monkeypatch):
+    """Seven clients on devices of one other process, and of two."""
     monkeypatch.setenv("COTERIE_BENCHMARKS", str(tmp_path))
-    command = [sys.executable, str(SOAK), "--methods", "fedavg,fomo", "--modes", "exact", "--precisions", "float32"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, str(SOAK), *where, "--methods", methods, "--modes", "exact", "--precisions", "float32"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("bytes equal") == 2
 

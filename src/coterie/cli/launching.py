@@ -22,6 +22,7 @@ from coterie.cli.options import (
     WorldLate,
     WorldParticipation,
     WorldSlow,
+    changed,
 )
 
 __all__ = ["launch"]
@@ -51,10 +52,14 @@ def launch(
     GPUs are shared out; with --device cpu every process has one virtual device, or its share of --devices. The result
     is that of `coterie run`; the same command continues what was stopped. For several machines, see the docs.
     """
-    from coterie.processes.launch import gpus_here, shares
+    from coterie.processes.launch import gpus_here, refuse_more_than_clients, shares
     from coterie.processes.launch import launch as start
+    from coterie.storage.toml import read_toml
 
     own = shares(processes, where.partition(":")[0], devices, gpus_here())
+    partition = changed(read_toml(experiment), {}, changes).get("partition", {})  # before many processes read the same
+    if isinstance(partition, dict) and isinstance(partition.get("clients"), int):
+        refuse_more_than_clients(processes, partition["clients"])
     given = {
         "rounds": rounds, "seed": seed, "codec": codec, "faults": faults, "participation": participation,
         "dropout": dropout, "slow": slow, "late": late, "out": out, "device": where, "devices": devices,

@@ -22,6 +22,7 @@ from coterie.experiment.profiling import NO_PROFILE
 from coterie.experiment.programs import fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.task import Task
+from coterie.numerics.tree import is_same
 from coterie.peers.local import Plan
 from coterie.peers.mesh import padded_rows
 from coterie.peers.ring import CLIENTS
@@ -90,13 +91,15 @@ class Engine:
         whole = NamedSharding(mesh, PartitionSpec())
 
         def sharding(value: Any, size: int) -> Any:
+            if is_same(value):
+                return jax.tree.map(lambda _: whole, value)
             if is_buckets(value):
                 parts = tuple(of_all(part, len(where)) for part, where in value.stacks)
                 return Buckets(parts, *jax.tree.map(lambda _: whole, tuple(value)[1:]))
             return split if np.shape(value)[axis : axis + 1] == (size,) and size % mesh.size == 0 else whole
 
         def of_all(x: Any, size: int) -> Any:
-            return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=is_buckets)
+            return jax.tree.map(lambda a: sharding(a, size), x, is_leaf=lambda node: is_buckets(node) or is_same(node))
 
         return placed(x, of_all(x, self.rows))
 
@@ -130,15 +133,22 @@ class Engine:
         if self.plan.mesh is None or not self.plan.spread:
             return x
         spread = NamedSharding(self.plan.mesh, PartitionSpec(CLIENTS))
-        of_clients = lambda a: a.shape[:1] == (self.rows,)  # noqa: E731
-        return jax.tree.map(lambda a: lax.with_sharding_constraint(a, spread) if of_clients(a) else a, x)
+        of_clients = lambda a: not is_same(a) and a.shape[:1] == (self.rows,)  # noqa: E731
+        return jax.tree.map(
+            lambda a: lax.with_sharding_constraint(a, spread) if of_clients(a) else a, x, is_leaf=is_same
+        )
 
     def trimmed(self, x: Any, axis: int = 0) -> Any:
         """Return arrays of all clients on the host, without the rows that were added for the devices."""
         if self.rows == self.size:
             return x
         rows = (slice(None),) * axis + (slice(self.size),)
-        return jax.tree.map(lambda a: np.asarray(a)[rows] if np.shape(a)[axis : axis + 1] == (self.rows,) else a, x)
+
+        def cut(a: Any) -> Any:
+            of_clients = not is_same(a) and np.shape(a)[axis : axis + 1] == (self.rows,)
+            return np.asarray(a)[rows] if of_clients else a
+
+        return jax.tree.map(cut, x, is_leaf=is_same)
 
     def call(
         self,

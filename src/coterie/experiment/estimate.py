@@ -111,7 +111,7 @@ def _gradient_seconds(job: Job, training: Training, state: Any) -> float:
             )
             return jax.tree.map(lambda p, g: p - g, variables.params, gradient)
 
-        return training.peers.make(tables).each(one, method.models(state), clients.train)
+        return training.peers.make(tables).each(one, training.kept_models(method, state), clients.train)
 
     return _fastest(lambda: training.call(program, "gradient", training.inner(state)))
 

@@ -13,6 +13,7 @@
     checkpoints/      the last two
     models/           one safetensors file per client, and `shared.safetensors` where a newcomer gets a shared model
     intervals.json    of a regression: how far predictions may be off (validation rows)
+    profile.json      of `coterie run --profile`: where the time went; profile/ has the trace
     summary.json      written last: the run is complete
     machine.json      the kind and number of devices it began on, which a resumed run uses again
     members.json      of a run on a network: all its members, and which of them live here

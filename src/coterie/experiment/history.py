@@ -14,6 +14,7 @@ from coterie.experiment.rounds import Rounds
 from coterie.graphs.graph import Graph
 from coterie.graphs.quality import graph_quality, true_groups
 from coterie.peers.ledger import Ledger
+from coterie.storage.arrays import narrowed
 
 __all__ = ["History"]
 
@@ -65,7 +66,8 @@ class History:
 
     def _write(self, folder: RunFolder, number: int, entry: dict[str, Any], row: Any) -> None:
         """Append a block of rounds to the files of the run."""
-        folder.save_arrays("ledger", number, entry if number else entry | {"neighbours": self.ledger.neighbours})
+        entry = entry if number else entry | {"neighbours": self.ledger.neighbours}
+        folder.save_arrays("ledger", number, {name: narrowed(array) for name, array in entry.items()})
         if row is not None and number in self.graphs:
             folder.save_arrays("graph", number, self.graphs[number])
         if row is not None:

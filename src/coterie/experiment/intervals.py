@@ -68,6 +68,7 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
     from jax import lax
 
     from coterie.learning.buckets import bucket_by_bucket, real_rows
+    from coterie.numerics.tree import for_each
     from coterie.peers.shards import fetched
 
     engine, task = training.engine, training.task
@@ -81,7 +82,7 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
         return bucket_by_bucket(lambda *stacked: lax.map(one, stacked), models, split)
 
     method = None if task is engine.task else training.method
-    models = engine.put(engine.place_kept(models))
+    models = engine.put(engine.place_kept(for_each(models, engine.size)))
     errors = engine.call(program, "residuals", method, models, engine.put(engine.clients.validation))
     scaled = [
         np.asarray(row, np.float64).reshape(len(row), federation.classes) * federation.target_std

@@ -275,7 +275,7 @@ class Loop:
         if self.staged:
             self._return_to_stage(saved.graph())
         like = outline_on_host(self.training)
-        best = self.job.method.models(self.training.inner(like)) if saved.has("best") else None
+        best = self.training.kept_models(self.job.method, self.training.inner(like)) if saved.has("best") else None
         arrays = saved.snapshot(like=Snapshot(state=like, best=best, graph=self._graph_arrays()))
         self.state = from_host(self.training, arrays.state)
         self.best = checkpoints.best_kept(saved, arrays.best, self.engine)

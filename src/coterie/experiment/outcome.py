@@ -15,6 +15,7 @@ from coterie.experiment.scores import Scores
 from coterie.experiment.scoring import score_models
 from coterie.experiment.solving import Fitting
 from coterie.experiment.training import Training
+from coterie.numerics.tree import for_each
 
 __all__ = ["make_result", "write_result"]
 
@@ -38,7 +39,9 @@ def make_result(job: Job, training: Training | Fitting, history: History, models
         device=history.engine.device.label,
         folder=None if folder is None else folder.path,
         task=training.task,
-        variables=None if history.place.together else models,  # the others' models are in the folder
+        variables=None
+        if history.place.together
+        else for_each(models, len(job.federation)),  # the others' models are in the folder
         scored=functools.partial(_scores, job, training, models),
         answers=functools.partial(_answers, job, training, models),
     )
@@ -53,7 +56,8 @@ def write_result(
     """
     scores, engine, method = result.all_scores(), training.engine, job.method
     assert scores is not None  # just computed
-    for file, data in result.model_files(models, range(engine.mine.start, min(engine.mine.stop, engine.size))):
+    mine = range(engine.mine.start, min(engine.mine.stop, engine.size))
+    for file, data in result.model_files(for_each(models, engine.size), mine):
         folder.save_model(file, data)
     shared = None
     if method.newcomer == "shared":

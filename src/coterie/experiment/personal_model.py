@@ -70,13 +70,18 @@ def shared_model(method: Any, task: Any, state: Any, models: Any, fetched: Calla
         method: how the clients cooperated.
         task: what they learned.
         state: the method's state after the last round.
-        models: the personal models that are kept, `[K, ...]`.
+        models: the personal models that are kept, `[K, ...]`, or the one of all (`Same`).
         fetched: copies arrays `[K, ...]` to the host, one at a time; default: from the devices of this process.
     """
     import jax
 
+    from coterie.numerics.tree import is_same
+
     common = method.common(task, state)
-    return mean_model(models if common is None else common, fetched or jax.device_get)
+    copies = models if common is None else common
+    if is_same(copies):
+        return jax.tree.map(np.asarray, jax.device_get(copies.value))
+    return mean_model(copies, fetched or jax.device_get)
 
 
 def mean_model(models: Any, fetched: Callable[[Any], Any] = np.asarray) -> Any:

@@ -18,7 +18,7 @@ from coterie.experiment.trace import operations, parts_of
 from coterie.peers import EXCHANGE, LOCAL
 from coterie.storage.durable import durable_write
 
-__all__ = ["NO_PROFILE", "Profile"]
+__all__ = ["NO_PROFILE", "PARTS", "NoProfile", "Profile"]
 
 # The parts, in the order of the table, and what each one is.
 PARTS = {

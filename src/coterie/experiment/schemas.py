@@ -41,7 +41,7 @@ from coterie.storage.schema import (
 
 __all__ = [
     "COMPARISON", "CONFIG", "METRICS", "TIMING", "clients_schema", "preparation_schema", "read_clients",
-    "read_comparison", "read_config", "read_intervals", "read_preparation", "read_rows", "read_summary",
+    "read_comparison", "read_config", "read_intervals", "read_preparation", "read_profile", "read_rows", "read_summary",
 ]  # fmt: skip
 
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
@@ -77,6 +77,7 @@ SUMMARY = table(
     {"role": word(*ROLES), "mean": number(), "learns_weights": truth},
     rest=plain,
 )
+PROFILE = table({"seconds": number(0), "parts": mapping(number(0)), "note": text}, rest=plain)
 TIME = table({"round": whole(1), "wall": number(), "compile": number(), "program": number()}, rest=plain)
 WIDTHS = {"rows": COUNT, "half_widths": each(each(maybe(number(0))))}
 INTERVALS = table({"levels": each(SHARE, least=1), "pooled": table(WIDTHS), "clients": mapping(table(WIDTHS))})
@@ -265,6 +266,11 @@ def _rows_of_client(value: Any) -> Any:
     name, *sizes = each(plain, 4)(value)
     text(name)
     return each(COUNT)(sizes)
+
+
+def read_profile(root: Path) -> dict[str, Any] | None:
+    """Return where the time of a run went; None where it was not profiled."""
+    return read_json(root, "profile.json", PROFILE) if holds(root, "profile.json") else None
 
 
 def read_intervals(folder: Path) -> dict[str, Any] | None:

@@ -2,11 +2,11 @@
 
 import hashlib
 
-from coterie.errors import CoterieError
 from coterie.experiment.about import fingerprint
 from coterie.experiment.job import Job
 from coterie.experiment.place import Place
 from coterie.processes.group import Group, current
+from coterie.processes.launch import refuse_more_than_clients
 from coterie.storage.toml import dump_toml
 
 __all__ = ["OneOfSeveral", "place_here"]
@@ -38,11 +38,7 @@ def place_here(job: Job) -> OneOfSeveral | None:
     group = current()
     if group is None:
         return None
-    if group.count > len(job.federation):
-        raise CoterieError(
-            f"{group.count} processes are more than there are clients ({len(job.federation)}): each holds some of "
-            "them; use fewer --processes"
-        )
+    refuse_more_than_clients(group.count, len(job.federation))
     config = hashlib.sha256(dump_toml(job.config).encode()).hexdigest()[:16]
     group.refuse_differences({"config": config, "digest of the data": fingerprint(job.federation)})
     return OneOfSeveral(group)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.methods.base import Method
+from coterie.numerics.tree import is_same
 from coterie.peers.mesh import padded_rows
 
 __all__ = ["Coded", "from_host", "have_clients", "is_hub", "on_host", "outline_on_host"]
@@ -49,7 +50,10 @@ def have_clients(training: Any, state: Any) -> Any:
     def has_clients(path: Any, a: Any) -> bool:
         return np.shape(a)[:1] == (rows,) and not is_hub(training.method, path[outer:])
 
-    return jax.tree_util.tree_map_with_path(has_clients, state)
+    def is_there(path: Any, a: Any) -> Any:
+        return jax.tree.map(lambda _: False, a) if is_same(a) else has_clients(path, a)
+
+    return jax.tree_util.tree_map_with_path(is_there, state, is_leaf=is_same)
 
 
 def _of_clients(training: Any, change: Callable[[Any], Any], state: Any) -> Any:

@@ -26,7 +26,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, Injection, injected, one_round
 from coterie.peers.local import Simulation
 from coterie.peers.mesh import padded_tables, simulation
-from coterie.peers.shards import fetched
+from coterie.peers.shards import elsewhere, fetched
 from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
@@ -63,6 +63,8 @@ class Training(Stages):
     ):
         self.peers, self.faults = peers or simulation(engine.plan), faults
         self.peers.robust = robust
+        alone = not elsewhere(engine.plan.mesh)  # where processes share a mesh, each writes the models of its clients
+        self.peers.certain = alone and faults is None and codec is None and robust is None
         self.peers.most_present = None if faults is None else faults.most_present
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
@@ -265,16 +267,22 @@ class Training(Stages):
         return metrics
 
     def models(self, state: Any, number: int) -> Variables:
-        """Return every client's personal model after round `number`, as the evaluation used it (`Engine.kept`)."""
+        """Return every client's model, or that of all (`Same`), after round `number`, as evaluated (`Engine.kept`)."""
 
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
         return self.engine.kept(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
 
+    @staticmethod
+    def kept_models(method: Any, state: Any) -> Any:
+        """Return the personal models `[C, ...]` that a method's state holds, or the one of all clients (`Same`)."""
+        one = method.model_of_all(state)
+        return method.models(state) if one is None else one
+
     def _models(self, method: Any, peers: Any, clients: Clients, key: Any, state: Any, number: Any) -> tuple:
         """Return the personal models, and for a method that tunes them also the models before tuning."""
-        models = method.models(state)
+        models = self.kept_models(method, state)
         tuned = method.finetune(self.task, state, peers, clients, jax.random.fold_in(key, number))
         return (models, None) if tuned is None else (tuned, models)
 

@@ -120,7 +120,9 @@ def both_ways(neighbours: np.ndarray) -> np.ndarray:
     """Return the union of neighbour lists `[K, k]` as undirected edges `[m, 2]`, i < j, sorted, a mutual pair once."""
     me = np.repeat(np.arange(len(neighbours)), neighbours.shape[1])
     pairs = np.sort(np.stack([me, neighbours.ravel()], 1), axis=1)
-    return np.unique(pairs, axis=0).astype(np.int32)
+    keys = np.sort(pairs[:, 0] * np.int64(len(neighbours)) + pairs[:, 1])  # rows of pairs sort ten times more slowly
+    edges = np.divmod(keys[np.diff(keys, prepend=-1) > 0], len(neighbours))
+    return np.stack(edges, 1).astype(np.int32)
 
 
 def shortest_bridges(points: Points, component: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from coterie.codecs.frame import frame_bytes
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.graphs import summaries
+from coterie.graphs.forest import forest_bridges, forest_neighbours
 from coterie.graphs.graph import Graph
 from coterie.graphs.measured import HubTraffic, MeasuredGraph, graph_of
 from coterie.graphs.proximity import (
@@ -41,6 +42,7 @@ __all__ = ["ClientSummaries", "MeasuredGraph", "Similarity", "local_models"]
 
 WIDTH = 0.5  # of the kernel, relative to the median distance of samples; the usual 1 separates clients less well
 NEIGHBOURS = 5  # nearest neighbours by default
+ALL_PAIRS = 4096  # clients up to which all pairs are compared
 METRICS = {"data": ("mmd",), "features": ("log-euclidean", "frobenius"), "model": ("cosine", "l2")}
 
 
@@ -77,6 +79,10 @@ class Similarity:
     batch_size: int = param(10, "model: samples in a minibatch; 0 takes all of the client's data", at_least=0)
     epochs: int = param(3, "model: passes over the client's data", at_least=1)
     edge_weights: Literal["equal", "gaussian"] = param("equal", "equal, or smaller for a longer edge (network lasso)")
+    search: Literal["auto", "exact", "forest"] = param(
+        "auto",
+        "compare all pairs of summaries, or nearly all near ones (a forest of trees); auto: all up to 4,096 clients",
+    )
     connect: bool = param(False, "join the parts of a network that falls apart by their shortest edges")
 
     def __post_init__(self) -> None:
@@ -113,12 +119,13 @@ class Similarity:
         graph = graph_of(edges, clients, weights)
         # The hub's last message: each client's neighbours, and the weights of their edges where these differ.
         kinds = [np.int32] + ([np.float32] if self.edge_weights == "gaussian" else [])
-        lists = [frame_bytes([np.zeros(degree, kind) for kind in kinds]) for degree in graph.degree]
+        degrees, which = np.unique(graph.degree, return_inverse=True)
+        lists = np.array([frame_bytes([np.zeros(degree, kind) for kind in kinds]) for degree in degrees])[which]
         sent = HubTraffic(
             np.full(clients, len(up)),
             np.full(clients, sum(map(frame_bytes, up))),
             np.full(clients, len(down) + 1),
-            sum(map(frame_bytes, down)) + np.array(lists),
+            sum(map(frame_bytes, down)) + lists,
         )
         return MeasuredGraph(graph, edges, weights, lengths, sent)
 
@@ -190,7 +197,8 @@ class Similarity:
                 "another; choose another graph, such as ring"
             )
         k = min(NEIGHBOURS, len(points) - 1) if self.k is None else self.k
-        edges = both_ways(nearest(points, k))
+        forest = self.search == "forest" or (self.search == "auto" and len(points) > ALL_PAIRS)
+        edges = both_ways(forest_neighbours(points.vectors, k) if forest else nearest(points, k))
         component = connected_components(edges[:, 0], edges[:, 1], len(points))
         count = int(component.max()) + 1
         if count > 1:
@@ -199,9 +207,11 @@ class Similarity:
                 raise CoterieError(
                     f"{what}; raise graph.k, or set graph.connect = true, which joins them by their shortest edges"
                 )
-            edges = np.unique(np.concatenate([edges, shortest_bridges(points, component)]), axis=0)
+            bridges = forest_bridges(points.vectors, component) if forest else shortest_bridges(points, component)
+            edges = np.unique(np.concatenate([edges, bridges]), axis=0)
             warnings.warn(
-                f"{what}: the {count - 1} shortest edges between them were added; a larger graph.k may need none",
+                f"{what}: the {count - 1} {'short' if forest else 'shortest'} edges between them were added; a larger "
+                "graph.k may need none",
                 CoterieWarning,
                 stacklevel=2,
             )

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.buckets import Buckets
+from coterie.numerics.tree import is_same
 
-__all__ = ["bucket", "bucket_by_bucket", "buckets_of", "is_buckets", "put_together", "real_rows"]
+__all__ = ["bucket", "bucket_by_bucket", "buckets_of", "is_buckets", "put_together", "real_rows", "without_same"]
 
 Tree = Any
 
@@ -34,9 +35,11 @@ def bucket(stacked: Tree, layout: Buckets, number: int) -> Tree:
     places = layout.places[number]
 
     def rows(value: Any) -> Any:
+        if is_same(value):
+            return value
         return value.parts[number] if is_buckets(value) else jnp.asarray(value)[places]
 
-    return jax.tree.map(rows, stacked, is_leaf=is_buckets)
+    return jax.tree.map(rows, stacked, is_leaf=lambda node: is_same(node) or is_buckets(node))
 
 
 def put_together(layout: Buckets, parts: list[Tree]) -> Tree:
@@ -54,6 +57,21 @@ def bucket_by_bucket(run: Callable[..., Tree], *stacked: Tree) -> Tree:
         return run(*stacked)
     parts = [run(*bucket(stacked, layout, number)) for number in range(len(layout.parts))]
     return put_together(layout, parts)
+
+
+def without_same(fn: Callable, stacked: Tree) -> tuple[Callable, Tree]:
+    """Return a function of what differs between clients alone, and that: what is the same is a part of the function."""
+    leaves, structure = jax.tree.flatten(stacked, is_leaf=is_same)
+    differs = [not is_same(leaf) for leaf in leaves]
+    if all(differs):
+        return fn, stacked
+
+    def of_rest(*rest: Any) -> Any:
+        rows = iter(rest)
+        own = [next(rows) if other else leaf.value for leaf, other in zip(leaves, differs, strict=True)]
+        return fn(*jax.tree.unflatten(structure, own))
+
+    return of_rest, tuple(leaf for leaf, other in zip(leaves, differs, strict=True) if other)
 
 
 def real_rows(values: Tree, counts: Any) -> list[Any]:

@@ -29,6 +29,7 @@ from coterie.graphs.mixing import Rule
 from coterie.learning.task import Task, Variables
 from coterie.methods.sends import Sends
 from coterie.numerics import tree
+from coterie.numerics.tree import Same
 from coterie.peers.base import Peers
 from coterie.spec import nearest
 from coterie.traced import traced
@@ -87,10 +88,18 @@ class Method(abc.ABC):
             raise CoterieError(f"{type(self).__name__} has no models(), and its state has no `variables`")
         return state.variables
 
-    def common(self, task: Task, state: Any) -> Variables | None:
+    def model_of_all(self, state: Any) -> Same | None:
+        """Return the one model that the state holds for all clients, where they cannot differ; None: each has its own.
+
+        It is then evaluated and saved instead of `models(state)`, so that a program never has a copy for each client.
+        """
+        return None
+
+    def common(self, task: Task, state: Any) -> Any:
         """Return each client's copy `[C, ...]` of the model that everybody shares; None: the personal models are it.
 
-        Where `newcomer` is "shared", the mean of these copies is the model of a client that took no part.
+        Where the state holds one for all, that one (`Same`). Where `newcomer` is "shared", the mean of these copies is
+        the model of a client that took no part.
         """
         return None
 

@@ -4,25 +4,24 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas 2017, Algorithm 1: `participati
 Layers named as personal stay with their client, which makes this FedPer (Arivazhagan et al. 2019).
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from coterie.data.clients import Clients
-from coterie.learning.task import Task, Variables
+from coterie.learning.task import Task
 from coterie.methods.base import Info, Topology, method
 from coterie.methods.shared.hub import HubSGD
-from coterie.numerics import tree
 from coterie.peers.base import Peers
 
 __all__ = ["FedAvg", "State"]
 
 
 class State(NamedTuple):
-    """Each client's copy of the hub's model, and its last training loss."""
+    """Each client's copy of the hub's model, or the one of all (`Same`), and each client's last training loss."""
 
-    variables: Variables
+    variables: Any
     loss: jax.Array
 
 
@@ -34,8 +33,7 @@ class FedAvg(HubSGD):
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""
-        here = peers.ids.shape[0]
-        return State(tree.broadcast(task.init(key), here), jnp.zeros(here, task.dtype))
+        return State(self.start(task, peers, key), jnp.zeros(peers.ids.shape[0], task.dtype))
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train at the selected clients, average at the hub."""

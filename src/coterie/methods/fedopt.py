@@ -22,6 +22,7 @@ from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Topology, Tunes, method
 from coterie.methods.shared.hub import HubSGD
 from coterie.numerics import tree
+from coterie.numerics.tree import Same, is_same
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
 from coterie.traced import changed
@@ -37,10 +38,10 @@ class Moments(NamedTuple):
 
 
 class State(NamedTuple):
-    """Each client's copies of the hub's model and optimiser, and its loss."""
+    """Each client's copies of the hub's model and optimiser, or those of all (`Same`), and each client's loss."""
 
-    variables: Variables
-    moments: Moments
+    variables: Any
+    moments: Any
     loss: jax.Array
 
 
@@ -60,14 +61,20 @@ class HubOptimiser(HubSGD):
 
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same fresh model."""
-        here = peers.ids.shape[0]
-        variables = tree.broadcast(task.init(key), here)
-        shared = task.shared(variables.params)
+        variables, loss = self.start(task, peers, key), jnp.zeros(peers.ids.shape[0], task.dtype)
+        model = variables.value if is_same(variables) else variables
+        shared = task.shared(model.params)
         moments = Moments(jax.tree.map(jnp.zeros_like, shared), self.start_second(shared))
-        return State(variables, moments, jnp.zeros(here, task.dtype))
+        return State(variables, Same(moments) if is_same(variables) else moments, loss)
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train at the selected clients, average at the hub, step there."""
+        if is_same(state.variables):
+            mean, loss, _ = self.average(task, state.variables, state.loss, peers, clients, key)
+            before, moments = state.variables.value, state.moments.value
+            moments, move = self.moved(moments, tree.minus(mean.value.params, before.params))
+            params = tree.plus(before.params, move)
+            return State(Same(before._replace(params=params)), Same(moments), loss), Info(loss)
 
         def work(start: Variables, data: Split, key: jax.Array) -> tuple[Variables, jax.Array]:
             trained = self.train(task, start, data, key)

@@ -16,15 +16,17 @@ the learning rate, the series grows (measured in docs/methods/bilevel.md).
 
 The part through x matters where the outer cost is *not* the training loss: at the inner optimum the sum of all training
 losses does not depend on x, so that the local estimate is already the whole gradient. `upper = "held-out"` keeps a
-share of every client's training samples out of the inner problem and judges the weights on them. When that pays is in
-docs/methods/bilevel.md.
+share of every client's training samples out of the inner problem and judges the weights on them. What acts through x
+alone cannot be learned without that part: `importance`, how much a client's samples count for the predictors, which
+`upper = "validation"` learns where some clients' training samples are bad and everyone has a few good ones to judge by.
+When each pays is in docs/methods/bilevel.md.
 
-What we changed: the part through x is left out unless asked for, because it never paid in what we measured; the
-authors' program restarts the inner problem for every outer step (the paper does not say), "warm"
-continues it; the inner Jacobian's step `damping` is a setting of its own (the authors' code takes the learning rate
-after its last decay, which cuts the series short); the outer cost may be that of held-out or of validation samples (the
-paper: training samples). The model of a round is the pair (x, lambda) with x solved under lambda; the step on lambda
-that follows takes effect in the next round.
+What we changed: the part through x is left out unless asked for, because for the weights of the predictors it never
+paid in what we measured; importance is ours; the authors' program restarts the inner problem for every outer step (the
+paper does not say), "warm" continues it; the inner Jacobian's step `damping` is a setting of its own (the authors' code
+takes the learning rate after its last decay, which cuts the series short); the outer cost may be that of held-out or of
+validation samples (the paper: training samples). The model of a round is the pair (x, lambda) with x solved under
+lambda; the step on lambda that follows takes effect in the next round.
 """
 
 import math
@@ -72,6 +74,7 @@ class State(NamedTuple):
     start: Any  # the base predictors at the start of every round; empty for inner = "warm"
     pushed: jax.Array  # [C]: steps so far, which select the links of a network that changes
     seen: Seen  # each client's counts of its links, over all rounds
+    importance: Any = ()  # [C]: mu_i of the next round; empty unless it is learned
 
 
 @method
@@ -110,12 +113,22 @@ class PDBOMTL(LocalSGD, Method):
     held_out: float = param(
         0.2, "for upper = held-out: share of a client's training samples", above=0, below=1, static=True
     )
+    importance: bool = param(
+        False,
+        "learn, too, how much each client's samples count for the predictors (0 to 2 times); needs upper = 'held-out' "
+        "or 'validation' and an estimator other than local",
+    )
     outer_lr: float = param(0.1, "step size of Adam on the weights (the paper: 1)", above=0)
     outer_decay: float = param(0.01, "L2 penalty on the weights in the outer cost", at_least=0)
 
     def __post_init__(self) -> None:
         if self.settle > self.pushes:
             raise CoterieError(f"settle must be at most pushes = {self.pushes}, not {self.settle}")
+        if self.importance and (self.estimator == "local" or self.upper == "train"):
+            raise CoterieError(
+                "importance is learned through the predictors, by samples that these did not train on: set estimator = "
+                "'neumann' and upper = 'validation' (or 'held-out') with it"
+            )
 
     @property
     def mutual(self) -> bool:
@@ -143,10 +156,11 @@ class PDBOMTL(LocalSGD, Method):
         """Give every client the same base predictors and equal weights."""
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
         shared, weights = task.shared(variables.params), task.own(variables.params)
-        outer = jax.vmap(self._adam().init)(weights)
+        importance = jnp.zeros(peers.ids.shape[0], task.dtype) if self.importance else ()
+        outer = jax.vmap(self._adam().init)((weights, importance))
         first = shared if self.inner == "restart" else ()
         pushed, seen = jnp.zeros_like(peers.ids), nothing_seen(peers)
-        return State(start(peers, shared), variables, weights, outer, first, pushed, seen)
+        return State(start(peers, shared), variables, weights, outer, first, pushed, seen, importance)
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Solve the inner problem under the current weights, then step on the weights."""
@@ -162,7 +176,7 @@ class PDBOMTL(LocalSGD, Method):
             lambda x, lam, data, key: self._inner_loss(task, x, lam, data[0], key),
             lambda x, lam, data: self._outer_cost(task, x, lam, data[1]),
             shared,
-            state.weights,
+            (state.weights, state.importance),
             data,
             outer_key,
             settings,
@@ -171,8 +185,8 @@ class PDBOMTL(LocalSGD, Method):
         )
         updates, outer = peers.each(self._adam().update, hypergradient.value, state.outer)
         pushed = state.pushed + self.depth * {"local": 0, "hgp": 1}.get(self.estimator, self.gossip)
-        weights = tree.plus(state.weights, peers.seal(updates))
-        return state._replace(weights=weights, outer=outer, pushed=pushed), info
+        weights, importance = tree.plus((state.weights, state.importance), peers.seal(updates))
+        return state._replace(weights=weights, importance=importance, outer=outer, pushed=pushed), info
 
     def _data(self, task: Task, peers: Peers, clients: Clients) -> Any:
         """Return each client's samples of the inner problem and of the outer cost."""
@@ -209,15 +223,16 @@ class PDBOMTL(LocalSGD, Method):
             rate = jnp.where(t >= self.pushes - self.settle, 0.1, 1.0) if self.settle else 1.0
             rate = jnp.where(t >= self.pushes - self.settle // 2, 0.01, rate) if self.settle else 1.0
 
-            def train(x: Any, lam: Any, optimiser: Any, data: tuple[Split, Split], key: jax.Array) -> Trained:
+            def train(x: Any, lam: Any, mu: Any, optimiser: Any, data: tuple[Split, Split], key: jax.Array) -> Trained:
                 def slope(x: Any, *rest: Any) -> Any:
-                    return jax.value_and_grad(lambda x: task.loss(task.join(x, lam), *rest), has_aux=True)(x)
+                    loss, gradient = jax.value_and_grad(lambda x: task.loss(task.join(x, lam), *rest), has_aux=True)(x)
+                    return loss, tree.scale(_count(mu), gradient) if self.importance else gradient
 
                 step = self.scaled(rate)
                 return step.train(task, Variables(x), data[0], key, optimiser_state=optimiser, slope=slope)
 
             keys = peers.keys(jax.random.fold_in(train_key, t))
-            trained = peers.each(train, shared, state.weights, optimiser, data, keys)
+            trained = peers.each(train, shared, state.weights, state.importance, optimiser, data, keys)
             moved = Mass(tree.plus(mass.value, tree.minus(trained.variables.params, shared)), mass.weight)
             to = enough(mass, peers.links(jax.random.fold_in(link_key, t), state.pushed[0] + t), self.least_weight)
             mass, seen = observe_push(peers, seen, moved, to)
@@ -229,19 +244,27 @@ class PDBOMTL(LocalSGD, Method):
         variables = Variables(task.join(shared, state.weights))
         links = frequencies(seen)
         state = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes, seen=seen)
-        info = Info(loss / self.pushes, links.heard / (1 + links.heard.sum(1, keepdims=True)))
+        counts = {"importance": _count(state.importance)} if self.importance else None
+        info = Info(loss / self.pushes, links.heard / (1 + links.heard.sum(1, keepdims=True)), counts)
         return state, Statistics(*links), info
 
     def _inner_loss(self, task: Task, x: Any, lam: Any, data: Split, key: jax.Array) -> jax.Array:
         """Return f_i on a minibatch, with its penalty."""
         indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
-        loss, _ = task.loss(task.join(x, lam), (), data.x[indices], data.y[indices], mask, train=False)
+        weights, importance = lam
+        loss, _ = task.loss(task.join(x, weights), (), data.x[indices], data.y[indices], mask, train=False)
+        loss = _count(importance) * loss if self.importance else loss
         return loss if is_off(self.weight_decay) else loss + 0.5 * self.weight_decay * optax.tree.norm(x, squared=True)
 
     def _outer_cost(self, task: Task, x: Any, lam: Any, data: Split) -> jax.Array:
         """Return F_i: the mean loss over all samples, computed in batches, and its penalty."""
-        cost = mean_loss(task, Variables(task.join(x, lam)), data)
+        cost = mean_loss(task, Variables(task.join(x, lam[0])), data)
         return cost if is_off(self.outer_decay) else cost + 0.5 * self.outer_decay * optax.tree.norm(lam, squared=True)
 
     def _adam(self) -> optax.GradientTransformation:
         return optax.adam(self.outer_lr, b1=0.9, b2=0.99)  # the paper's
+
+
+def _count(importance: jax.Array) -> jax.Array:
+    """Return how many times the samples of a client count: once at the start, never twice."""
+    return 2 * jax.nn.sigmoid(importance)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
@@ -19,6 +20,7 @@ from coterie.methods.base import Tunes, method
 from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
 from coterie.methods.shared.scool import Evidence, Scool, State
 from coterie.numerics import attention, tree
+from coterie.peers import DENSE_LIMIT
 from coterie.peers.base import Peers
 from coterie.spec import param
 from coterie.traced import is_off
@@ -90,7 +92,7 @@ class ScoolAttention(Scool):
         steps = tree.minus(moved, memory.start)
         codes = peers.each(self._embed, memory.encoder, steps)  # e_i
         (all_codes, all_baselines), arrived = peers.share((codes, evidence.baseline))
-        scores = peers.each(lambda mine, slots: (all_codes @ mine)[slots], codes, peers.neighbours)  # <e_i, e_j>
+        scores = self._scores(peers, codes, all_codes)  # <e_i, e_j>
         own_scores = peers.each(jnp.dot, codes, codes)
         present = evidence.arrived & arrived[peers.neighbours]
         log_p, own_log_p = attention.prior(scores, own_scores, present)
@@ -113,14 +115,42 @@ class ScoolAttention(Scool):
             own = jnp.ones_like(own)  # the client's own data count apart, with weight 1
         return weights, own, prior, self._drift(peers, memory.encoder, steps, slope)
 
+    def _scores(self, peers: Peers, codes: jax.Array, all_codes: jax.Array) -> jax.Array:
+        """Return the inner products of each client's code with its neighbours', `[C, D]`."""
+        if peers.clients <= DENSE_LIMIT:
+            return peers.each(lambda mine, slots: (all_codes @ mine)[slots], codes, peers.neighbours)
+
+        def of_slot(slot: Any) -> jax.Array:
+            return peers.each(lambda mine, other: all_codes[other] @ mine, codes, peers.neighbours[:, slot])
+
+        return lax.map(of_slot, jnp.arange(peers.neighbours.shape[1])).T
+
     def _slope(self, peers: Peers, codes: jax.Array, target: Any, log_p: Any, present: jax.Array) -> jax.Array:
         """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij, from all clients' D = w - p."""
         difference = jnp.where(present, target[0] - jnp.exp(log_p[0]), 0)
         (rows, owns, neighbours), arrived = peers.share((difference, target[1] - jnp.exp(log_p[1]), peers.neighbours))
+        if peers.clients > DENSE_LIMIT:
+            return self._sparse_slope(peers, codes, rows * arrived[:, None], owns * arrived)
         place = (jnp.arange(peers.clients)[:, None], neighbours)
         square = jnp.zeros((peers.clients, peers.clients), rows.dtype).at[place].add(rows * arrived[:, None])
         square = square + jnp.diag(owns * arrived)
         return attention.embedding_gradient(square, jnp.zeros_like(square), codes)[peers.ids]  # (D + D^T) E
+
+    def _sparse_slope(self, peers: Peers, codes: jax.Array, rows: jax.Array, owns: jax.Array) -> jax.Array:
+        """Return (D + D^T) E for the clients here, slot after slot: D is zero between those who are no neighbours."""
+        tables, ids = peers.tables, peers.ids
+
+        def row(slot: Any, total: jax.Array) -> jax.Array:
+            return total + rows[ids, slot][:, None] * codes[tables.neighbours[:, slot]]
+
+        def column(place: Any, total: jax.Array) -> jax.Array:
+            heard_by = tables.listeners[:, place]
+            weight = jnp.where(tables.listening[:, place], rows[heard_by, tables.seat[:, place]], 0)
+            return total + weight[:, None] * codes[heard_by]
+
+        total = 2 * owns[ids][:, None] * codes[ids]
+        total = lax.fori_loop(0, tables.neighbours.shape[1], row, total)
+        return lax.fori_loop(0, tables.listeners.shape[1], column, total)
 
     def _learn(self, peers: Peers, memory: Prior, steps: Any, slope: jax.Array) -> Prior:
         """Take one Adam step on the mean of CE(w_i, p_i) over all clients: each adds its part of the gradient."""

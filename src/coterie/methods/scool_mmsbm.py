@@ -44,6 +44,7 @@ class ScoolMMSBM(BlockScool):
             temperature=self.temperature,
             pseudo_counts=self.pseudo_counts,
             learn_alpha=self.learn_alpha,
+            prior=(self.within, self.between),
         )
         weights = jnp.where(evidence.arrived, inferred.weights[peers.ids[:, None], peers.neighbours], 0)
         own_weight = jnp.ones_like(own_loss)

@@ -35,7 +35,14 @@ class ScoolSBM(BlockScool):
         ell = sbm.centre(losses, known, self.rule(task), own_loss=own_loss, log_classes=baseline, margin=self.margin)
         blocks = min(self.blocks or max(2, min(25, peers.clients // 4)), peers.clients)
         inferred = sbm.infer(
-            ell, known, blocks, key, sweeps=self.sweeps, temperature=self.temperature, pseudo_counts=self.pseudo_counts
+            ell,
+            known,
+            blocks,
+            key,
+            sweeps=self.sweeps,
+            temperature=self.temperature,
+            pseudo_counts=self.pseudo_counts,
+            prior=(self.within, self.between),
         )
         weights = jnp.where(evidence.arrived, inferred.weights[rows], 0)
         return weights, self._own_weight(inferred, baseline - own_loss)[peers.ids], (), None

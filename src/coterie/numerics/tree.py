@@ -1,7 +1,7 @@
 """Small operations on arrays and on pytrees of arrays with the client axis first, shared by all packages."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,17 @@ import numpy as np
 from jax import lax
 
 __all__ = [
+    "Same",
     "broadcast",
     "column",
+    "count_of",
     "divisor",
     "dot",
     "flat",
+    "for_each",
+    "is_same",
     "minus",
+    "of_clients",
     "plus",
     "product",
     "scale",
@@ -24,6 +29,37 @@ __all__ = [
 ]
 
 Tree = Any
+
+
+class Same(NamedTuple):
+    """A value that is the same for all clients, in place of one that has them as its first axis: kept only once.
+
+    The verbs `each` and `each_of` hand it to every client as it is; `for_each` makes a row for each of them.
+    """
+
+    value: Any
+
+
+def is_same(value: Any) -> bool:
+    """Whether a node of a tree is `Same`, for `is_leaf`."""
+    return isinstance(value, Same)
+
+
+def for_each(x: Tree, clients: int) -> Tree:
+    """Return arrays on the host with one row for each client, also where they are the same; those take no memory."""
+    if not is_same(x):
+        return x
+    return jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (clients, *np.shape(a))), x.value)
+
+
+def of_clients(fn: Callable[[Any], Any], x: Tree) -> Tree:
+    """Return `fn` of all arrays that have the clients as their first axis; what is the same for all stays as it is."""
+    return jax.tree.map(lambda a: a if is_same(a) else fn(a), x, is_leaf=is_same)
+
+
+def count_of(stacked: Tree) -> int:
+    """Return the number of clients whose values these are."""
+    return next(a.shape[0] for a in jax.tree.leaves(stacked, is_leaf=is_same) if not is_same(a))
 
 
 def plus(a: Tree, b: Tree) -> Tree:

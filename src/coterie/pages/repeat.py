@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from coterie.experiment.profiling import PARTS
+from coterie.experiment.schemas import read_profile
 from coterie.pages.html import Html, Row, h, join, table
 from coterie.pages.words import count_text, seconds_text
 from coterie.storage.toml import dump_toml
@@ -31,6 +33,20 @@ def repeat(comparison: "Comparison", data: Mapping[str, Any]) -> Html:
             ["text:method", "runs", "text:device", "seconds of a run", "compiling", "in the program"],
             [_times(method, results) for method, results in comparison.results.items()],
         ),
+        [_profile(method, result) for method, results in comparison.results.items() for result in results],
+    )
+
+
+def _profile(method: str, result: Any) -> Html | None:
+    """Return where the time of a run went, where `coterie run --profile` has written it down."""
+    record = None if result.folder is None else read_profile(result.folder)
+    if record is None:
+        return None
+    rows = [Row([name, seconds_text(spent), PARTS.get(name, "")]) for name, spent in record["parts"].items()]
+    rows.append(Row(["together", seconds_text(record["seconds"]), ""]))
+    heading = h("h3", f"Where the time of {method} went")
+    return join(
+        heading, table(["text:part", "seconds", "text:what it is"], rows), h("p", record["note"], class_="note")
     )
 
 

@@ -32,7 +32,8 @@ partners. A carrier implements the exchanges, and a factory hands them to a run:
     records.py   tables, traffic, arrivals; tables.py makes the tables of a graph; ledger.py sums up the traffic
 """
 
-__all__ = ["ALL_TO_ALL", "EXCHANGE", "LOCAL"]
+__all__ = ["ALL_TO_ALL", "DENSE_LIMIT", "EXCHANGE", "LOCAL"]
 
 ALL_TO_ALL = 32  # clients up to which, without a hub, everybody sends to everybody
+DENSE_LIMIT = 4096  # clients up to which a K x K matrix product beats a fold over slots
 LOCAL, EXCHANGE = "local_steps", "exchange"  # scopes of the verbs' operations, by which a profile tells them apart

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.codecs.frame import frame_bytes
-from coterie.numerics.tree import column, divisor, times
+from coterie.numerics.tree import column, count_of, divisor, of_clients, times
 
 __all__ = [
     "LARGEST_NUMBER",
@@ -16,6 +16,7 @@ __all__ = [
     "divided",
     "fold_clients",
     "fold_slots",
+    "in_chunks",
     "message_bytes",
     "no_clients",
     "share_bytes",
@@ -87,3 +88,24 @@ def divided(sums: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
     """Return means and the weight behind them from sums."""
     total, mass = sums
     return jax.tree.map(lambda t: t / column(divisor(mass).astype(t.dtype), t), total), mass
+
+
+def in_chunks(run: Callable[..., tuple[Tree, Tree]], size: int, *stacked: Tree) -> tuple[Tree, Tree]:
+    """Add the first results of `run(*rows)`, `[1, ...]`, over chunks of `size` rows; join the second, `[n, ...]`."""
+    count = count_of(stacked)
+    whole = count // size * size
+
+    def rows(start: Any, length: int) -> Tree:
+        return of_clients(lambda a: lax.dynamic_slice_in_dim(a, start, length), stacked)
+
+    def step(sums: Tree, start: Any) -> tuple[Tree, Tree]:
+        some, beside = run(*rows(start, size))
+        return jax.tree.map(jnp.add, sums, some), beside
+
+    none = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(lambda: run(*rows(0, size)))[0])
+    sums, beside = lax.scan(step, none, jnp.arange(0, whole, size))
+    beside = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), beside)
+    if whole == count:
+        return sums, beside
+    some, rest = run(*rows(whole, count - whole))
+    return jax.tree.map(jnp.add, sums, some), jax.tree.map(lambda *parts: jnp.concatenate(parts), beside, rest)

@@ -19,7 +19,7 @@ from coterie.codecs.frame import HEADER
 from coterie.data.buckets import Buckets
 from coterie.errors import CoterieError
 from coterie.learning.buckets import bucket, buckets_of, is_buckets, put_together
-from coterie.numerics.tree import column, times
+from coterie.numerics.tree import Same, column, times
 from coterie.peers import EXCHANGE
 from coterie.peers.arithmetic import fold_clients, fold_slots, message_bytes, share_bytes
 from coterie.peers.coding import Outgoing
@@ -164,8 +164,7 @@ class Peers(Pushed):
         message = self._encode(
             self._whole(x), "mirror" if since is None else "update", takes_part, (self.clients,), since
         )
-        self._charge_hub("up", takes_part, message.size + message_bytes(weight) - HEADER)
-        self._charge_hub("down", takes_part, message_bytes((x, weight)))
+        self._charge_mean(takes_part, message.size, x, weight)
         labels, count = None, 1
         if groups is not None:  # the label also of those who take no part: they get their group's mean
             label, count = groups[0].astype(jnp.int32), groups[1]
@@ -182,6 +181,37 @@ class Peers(Pushed):
         (value, mass), arrived = self._from_hub((totals, mass), labels, heard, at_hub.exchange, for_average=True)
         arrived = arrived & (mass > 0)
         return jax.tree.map(lambda t, a: jnp.where(column(arrived, a), t, a), value, x), arrived
+
+    def _charge_mean(self, takes_part: jax.Array, size: Any, x: Tree, weight: jax.Array) -> None:
+        """Add what a mean costs: a message of `size` and a weight up, the mean and its weight down."""
+        self._charge_hub("up", takes_part, size + message_bytes(weight) - HEADER)
+        self._charge_hub("down", takes_part, message_bytes((x, weight)))
+
+    def mean_of(
+        self,
+        fn: Callable[..., tuple[Tree, Tree]],
+        weight: jax.Array,
+        at_most: int,
+        before: Tree,
+        otherwise: Tree,
+        *stacked: Tree,
+    ) -> tuple[Tree, Tree]:
+        """Run `fn(*rows) -> (value, beside)` where `weight [C] > 0` (at most `at_most` clients) and average the values.
+
+        The same as `each_of` and `mean`, at the same price, but never with the values of all clients in memory. Only
+        where `peers.same`: nothing gets lost, so that the mean is one for all. Returns it as `Same`, which is `before`
+        where no value can be used, and what is beside `[C, ...]`, or `otherwise`.
+        """
+        value = jax.eval_shape(lambda *rows: self.each(fn, *rows)[0], *stacked)
+        self._charge_mean(weight > 0, message_bytes(value), value, weight)
+        mean, mass, beside = self._mean_of(fn, weight, at_most, otherwise, *stacked)
+        return jax.tree.map(lambda m, a: jnp.where(mass > 0, m, a), Same(mean), before), beside
+
+    def _mean_of(
+        self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """Return the mean of the values, the weight behind it, and what is beside; see `mean_of`."""
+        raise NotImplementedError
 
     @jax.named_scope(EXCHANGE)
     def centres(

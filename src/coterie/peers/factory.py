@@ -25,6 +25,7 @@ class PeersFactory(abc.ABC):
     rounds_per_call: ClassVar[int] = 0
 
     robust: float | None = None  # how far received values may be away (`robust.py`); None: as far as they are
+    certain = False  # whether nothing of this run gets lost or is changed on its way: no faults, codec or robust sums
     most_present: int | None = (
         None  # clients that take part in a round at most, where the run draws them; None: it does not
     )

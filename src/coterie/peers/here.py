@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
-from coterie.numerics.tree import column, seal
+from coterie.numerics.tree import column, of_clients, seal
 from coterie.peers import ALL_TO_ALL, LOCAL
 from coterie.peers.coding import Coder, Memory
 from coterie.peers.injection import FaultTables
@@ -58,6 +58,7 @@ class Here(abc.ABC):
         self._coder, self._faults, self._robust = coder, faults, robust
         self._has_hub, self._all_to_all = hub, all_to_all
         self._pushes = not hub and clients > all_to_all  # whether a mean goes from partner to partner
+        self.same = False  # whether copies of what a hub sends can never differ, so that one is enough
         self.most_present = clients  # clients that take part in a round at most
 
     def keys(self, key: jax.Array) -> jax.Array:
@@ -95,7 +96,10 @@ class Here(abc.ABC):
 
     @jax.named_scope(LOCAL)
     def each(self, fn: Callable, *stacked: Tree) -> Tree:
-        """Run `fn` for each client living here; where their samples lie in buckets, one bucket after another."""
+        """Run `fn` for each client living here; where their samples lie in buckets, one bucket after another.
+
+        What is `Same` for all clients is handed to each of them, and never copied for all at once.
+        """
         return bucket_by_bucket(lambda *part: self._each(fn, *part), *stacked)
 
     @abc.abstractmethod
@@ -230,5 +234,5 @@ def only_where(active: jax.Array, at_most: int, run: Callable[..., Tree], otherw
     if at_most >= here:
         return jax.tree.map(lambda a, b: jnp.where(column(active, a), a, b), run(*stacked), otherwise)
     chosen = jnp.nonzero(active, size=at_most, fill_value=here)[0]
-    done = run(*jax.tree.map(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
+    done = run(*of_clients(lambda a: a[jnp.minimum(chosen, here - 1)], stacked))
     return jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), done, otherwise)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.peers.records import over_rounds
+
 __all__ = ["HUB", "Ledger"]
 
 HUB = "hub"
@@ -44,7 +46,8 @@ class Ledger:
     ) -> dict[str, np.ndarray]:
         """Add a block that begins with round `first`; returns it. `neighbours` is its table, if the graph changed."""
         counts = {**traffic._asdict(), **(frames or {})}
-        block = {name: np.asarray(value) for name, value in counts.items() if np.any(value)}
+        last = self.blocks[-1] if self.blocks else {}
+        block = {name: _shared(np.asarray(value), last.get(name)) for name, value in counts.items() if np.any(value)}
         block["rounds"] = first + np.arange(len(traffic.up_bytes))
         if neighbours is not None and not np.array_equal(neighbours, self.neighbours):
             block["neighbours"] = neighbours
@@ -59,21 +62,21 @@ class Ledger:
         for block in self.blocks:
             for link in _EDGE_LINKS:
                 if f"{link}_{what}" in block:
-                    edges = block[f"{link}_{what}"].astype(np.int64).sum(0)  # [K, D]
+                    edges = over_rounds(block[f"{link}_{what}"])  # [K, D]
                     here, neighbours = edges.sum(1), block.get("neighbours", self.neighbours)
                     there = np.bincount(neighbours.ravel(), edges.ravel(), len(self.names)).astype(np.int64)
                     sent += there if link == "heard" else here
                     received += here if link == "heard" else there
             if f"up_{what}" in block:
-                sent += block[f"up_{what}"].astype(np.int64).sum(0)
+                sent += over_rounds(block[f"up_{what}"])
             if f"down_{what}" in block:
-                received += block[f"down_{what}"].astype(np.int64).sum(0)
+                received += over_rounds(block[f"down_{what}"])
         return {"sent": sent, "received": received}
 
     def _frames(self, name: str) -> np.ndarray:
         assert self.ids is not None
         none = np.zeros(len(self.ids), np.int64)
-        return sum((block[name].astype(np.int64).sum(0) for block in self.blocks if name in block), start=none)
+        return sum((over_rounds(block[name]) for block in self.blocks if name in block), start=none)
 
     def went_wrong(self, what: str) -> np.ndarray:
         """Return how many messages of each client were `lost`, `refused` or `clipped`, by sender `[K]`.
@@ -94,11 +97,11 @@ class Ledger:
         senders = np.zeros(len(self.names), np.int64)
         for block in self.blocks:
             if by_slot in block:
-                edges = block[by_slot].astype(np.int64).sum(0)
+                edges = over_rounds(block[by_slot])
                 neighbours = block.get("neighbours", self.neighbours)
                 senders += np.bincount(neighbours.ravel(), edges.ravel(), len(self.names)).astype(np.int64)
             if by_client in block:
-                of_each = block[by_client].astype(np.int64).sum(0)
+                of_each = over_rounds(block[by_client])
                 rows = slice(None) if self.ids is None or len(of_each) == len(senders) else self.ids
                 senders[rows] += of_each
         return senders
@@ -134,3 +137,12 @@ class Ledger:
             return empty
         keys = ["round", "sender", "receiver"]
         return pd.concat(frames).groupby(keys, as_index=False)[["messages", "bytes"]].sum()
+
+
+def _shared(values: np.ndarray, last: np.ndarray | None) -> np.ndarray:
+    """Return values in the memory of the block before, where they are the same: a ledger then grows with what changes,
+    not with rounds x edges."""
+    repeats = values.size > 0 and values.strides[0] == 0
+    if last is None or not repeats or last.strides[0] or last.shape[1:] != values.shape[1:]:
+        return values
+    return np.broadcast_to(last[:1], values.shape) if np.array_equal(last[0], values[0]) else values

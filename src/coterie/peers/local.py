@@ -6,6 +6,7 @@ share of the clients in `each`; the verbs then see whole arrays, so that the num
 """
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -13,9 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from coterie.learning.buckets import buckets_of
-from coterie.numerics.tree import column, divisor, product
-from coterie.peers import ALL_TO_ALL
+from coterie.learning.buckets import buckets_of, without_same
+from coterie.numerics.tree import column, count_of, divisor, is_same, of_clients, product
+from coterie.peers import ALL_TO_ALL, DENSE_LIMIT, LOCAL
+from coterie.peers.arithmetic import add_clients, divided, in_chunks, no_clients
 from coterie.peers.base import Arrivals, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
 from coterie.peers.factory import Lost, PeersFactory
@@ -25,8 +27,6 @@ from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
-
-DENSE_LIMIT = 4096  # clients up to which a K x K matrix product beats a fold over slots
 
 
 class Plan(NamedTuple):
@@ -53,6 +53,7 @@ class LocalPeers(Losses):
         robust: how far received values may be away (`robust.py`); None: as far as they are.
         all_to_all: clients up to which, without a hub, everybody sends to everybody.
         most: clients that take part in a round at most, where faults have a world; None: all.
+        same: whether nothing can get lost or change on the way to a hub and back.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class LocalPeers(Losses):
         robust: float | None = None,
         all_to_all: int = ALL_TO_ALL,
         most: int | None = None,
+        same: bool = False,
     ):
         super().__init__(tables, arrivals, coder, hub, robust, all_to_all)
+        self.same = same and arrivals is None
         self.most_present = self.clients if most is None else most
         self._plan = plan
         self._exact = plan.mode == "exact"
@@ -80,6 +83,7 @@ class LocalPeers(Losses):
 
     def _batched(self, fn: Callable, *part: Tree) -> Tree:
         """Run `fn` for each client of one device: one after another, or batched in chunks."""
+        fn, part = without_same(fn, part)
         size = jax.tree.leaves(part)[0].shape[0]
         if self._exact:
             return lax.map(lambda each: fn(*each), part)
@@ -92,14 +96,19 @@ class LocalPeers(Losses):
         mesh = self._plan.mesh
         if mesh is None:
             return run(*stacked)
-        count = jax.tree.leaves(stacked)[0].shape[0]
+        count = count_of(stacked)
         missing = -count % mesh.size
-        if missing:  # the last client is repeated so that every device has equally many
-            # Whole, because it takes a dozen kernels to share out a concatenation, for each array.
-            stacked = self._whole(jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], missing, 0)]), stacked))
+        if missing:
+            stacked = self._with_last(stacked, missing)
         split = PartitionSpec("clients")
-        done = jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)(*stacked)
+        parts = jax.tree.map(lambda a: PartitionSpec() if is_same(a) else split, stacked, is_leaf=is_same)
+        done = jax.shard_map(run, mesh=mesh, in_specs=parts, out_specs=split, check_vma=False)(*stacked)
         return jax.tree.map(lambda a: a[:count], done) if missing else done
+
+    def _with_last(self, stacked: Tree, times: int) -> Tree:
+        """Repeat the last client so many times, so that every device has equally many."""
+        # Whole, because it takes a dozen kernels to share out a concatenation, for each array.
+        return self._whole(of_clients(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], times, 0)]), stacked))
 
     def seal(self, x: Tree) -> Tree:
         """See `Peers.seal`; nothing to do in fast mode, which promises rounding only."""
@@ -263,6 +272,79 @@ class LocalPeers(Losses):
         arrived = came & all_finite(values, came.shape) if self._careful else came
         return masked(arrived, values), came, arrived
 
+    # -- a mean without all values ------------------------------------------------------------------------
+
+    @jax.named_scope(LOCAL)
+    def _mean_of(
+        self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """See `Peers._mean_of`: one client after another, or in chunks, where not all of them are batched at once."""
+        if buckets_of(stacked) is None:
+            if self._exact and self._plan.mesh is None:
+                return self._mean_in_turn(fn, weight, at_most, otherwise, *stacked)
+            sharers = 1 if self._plan.mesh is None else self._plan.mesh.size
+            some = self._plan.spread and at_most < self.clients  # they live on devices that are not known here
+            if not (self._exact or some) and 0 < self._plan.chunk < -(-min(at_most, weight.shape[0]) // sharers):
+                return self._mean_in_chunks(fn, weight, at_most, otherwise, *stacked)
+        nothing = jax.eval_shape(lambda *rows: self.each(fn, *rows)[0], *stacked)
+        none = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), nothing)
+        values, beside = self.each_of(weight > 0, at_most, fn, (none, otherwise), *stacked)
+        at_hub, arrived, _, _ = self._to_hub(values, weight > 0, True, 0, for_average=True)
+        weights = weight if self._stays(for_average=True) else weight[self.tables.order]
+        labels = jnp.zeros(arrived.shape, jnp.int32)
+        mean, mass = self._averages(at_hub, jnp.where(arrived, weights, 0), labels, 1)
+        return jax.tree.map(lambda a: a[0], mean), mass[0], beside
+
+    def _mean_in_turn(
+        self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """Add one client's value after another, in the order of ids: the same bits as a mean of all of them."""
+        fn, stacked = without_same(fn, stacked)
+        order, here = self.tables.order, weight.shape[0]
+        taking_part = jnp.nonzero((weight > 0)[order], size=min(at_most, here), fill_value=here)[0]
+        rows = jnp.append(order, 0)[taking_part]  # of those who are fewer, the first row, which then does not count
+        used = jnp.where(taking_part < here, weight[rows], 0)
+        shape = jax.eval_shape(fn, *jax.tree.map(lambda a: a[0], stacked))[0]
+        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), shape)
+
+        def one(sums: Tree, inputs: tuple) -> tuple[Tree, Tree]:
+            row, used = inputs
+            value, beside = fn(*jax.tree.map(lambda a: a[row], stacked))
+            value = jax.tree.map(lambda a: a[None], value)
+            arrived = all_finite(value, (1,)) & (used > 0)
+            value, counts = masked(arrived, value), jnp.where(arrived, used, 0)
+            return add_clients(sums, value, counts, jnp.zeros(1, jnp.int32), self.seal), beside
+
+        sums, beside = lax.scan(one, no_clients(like, weight, 1), (rows, used))
+        mean, mass = self.seal(divided(sums))
+        place = jnp.where(taking_part < here, rows, here)
+        beside = jax.tree.map(lambda a, b: b.at[place].set(a, mode="drop"), beside, otherwise)
+        return jax.tree.map(lambda a: a[0], mean), mass[0], beside
+
+    def _mean_in_chunks(
+        self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """Add the values of one chunk of clients after another, on each device those of its own."""
+        here, mass = weight.shape[0], weight.sum()
+        share, chosen = weight / divisor(mass), jnp.arange(here)
+        if at_most < here:
+            chosen = jnp.nonzero(weight > 0, size=at_most, fill_value=here)[0]
+            share = jnp.append(share, 0)[chosen]
+            stacked = of_clients(lambda a: a[jnp.minimum(chosen, here - 1)], stacked)
+        missing = 0 if self._plan.mesh is None else -share.shape[0] % self._plan.mesh.size
+        if missing:  # the repeated client counts only once
+            share, stacked = self._whole(jnp.pad(share, (0, missing))), self._with_last(stacked, missing)
+
+        def chunk(share: jax.Array, *rows: Tree) -> tuple[Tree, Tree]:
+            alone, own = without_same(fn, rows)
+            values, beside = jax.vmap(alone)(*own)
+            return jax.tree.map(lambda a: product(share.astype(a.dtype)[None], a), values), beside
+
+        sums, beside = self._on_each_device(partial(in_chunks, chunk, self._plan.chunk), share, *stacked)
+        done = jax.tree.map(lambda a, b: b.at[chosen].set(a[: chosen.shape[0]], mode="drop"), beside, otherwise)
+        beside = jax.tree.map(lambda a, b: jnp.where(column(weight > 0, a), a, b), done, otherwise)
+        return jax.tree.map(lambda a: a.sum(0), sums), mass, beside
+
     # -- batched arithmetic -----------------------------------------------------------------------------------
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
@@ -306,7 +388,7 @@ class Simulation(PeersFactory):
     @property
     def programs(self) -> Hashable:
         """A program counts what it sends."""
-        return Simulation, self._hub, self.robust, self._all_to_all, self.most_present
+        return Simulation, *self._settings()
 
     def make(self, tables: Tables, arrivals: Lost = None, coder: Coder | None = None) -> LocalPeers:
         """See `PeersFactory.make`."""
@@ -314,4 +396,4 @@ class Simulation(PeersFactory):
 
     def _settings(self) -> tuple[Any, ...]:
         """What the verbs need to know besides, in the order in which they take it."""
-        return self._hub, self.robust, self._all_to_all, self.most_present
+        return self._hub, self.robust, self._all_to_all, self.most_present, self.certain and self._hub

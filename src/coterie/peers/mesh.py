@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.numerics.tree import column, times
+from coterie.numerics.tree import column, is_same, times
 from coterie.peers import LOCAL
 from coterie.peers.arithmetic import add_clients, divided, no_clients
 from coterie.peers.base import Tables, Tree
@@ -113,9 +113,11 @@ def simulation(plan: Plan, *settings: Any) -> Simulation:
 
 
 def padded_rows(x: Tree, rows: int, axis: int = 0) -> Tree:
-    """Repeat the last row of NumPy or JAX arrays until there are `rows`."""
+    """Repeat the last row of NumPy or JAX arrays until there are `rows`; what is the same for all has none."""
 
     def more(a: Any) -> Any:
+        if is_same(a):
+            return a
         missing = rows - a.shape[axis]
         if missing <= 0:
             return a
@@ -123,7 +125,7 @@ def padded_rows(x: Tree, rows: int, axis: int = 0) -> Tree:
         join, repeat = (np.concatenate, np.repeat) if isinstance(a, np.ndarray) else (jnp.concatenate, jnp.repeat)
         return join([a, repeat(last, missing, axis)], axis)
 
-    return jax.tree.map(more, x)
+    return jax.tree.map(more, x, is_leaf=is_same)
 
 
 def padded_tables(tables: Tables, rows: int) -> Tables:

@@ -11,6 +11,7 @@ import numpy as np
 
 __all__ = [
     "WATCHED", "Arrivals", "Centres", "Pair", "Tables", "Traffic", "nothing_sent", "on_host", "one_for_all",
+    "over_rounds",
 ]  # fmt: skip
 
 Pair = tuple[int, int]  # (sender, receiver): ids of clients, or that of the hub
@@ -101,12 +102,35 @@ def on_host(traffic: Traffic) -> Traffic:
     for name, value in traffic._asdict().items():
         if name in WATCHED and isinstance(value, tuple):
             continue
-        words = np.asarray(value).astype(np.int64)
-        counts[name] = one_for_all(words[..., 0] + (words[..., 1] << 32) if name.endswith("bytes") else words)
+        words = one_for_all(np.asarray(value), keep=int(name.endswith("bytes")))
+        once, shape = _once(words), words.shape[: words.ndim - int(name.endswith("bytes"))]
+        once = once.astype(np.int64)
+        counts[name] = one_for_all(
+            np.broadcast_to(once[..., 0] + (once[..., 1] << 32) if name.endswith("bytes") else once, shape)
+        )
     return Traffic(**counts)
 
 
-def one_for_all(values: np.ndarray) -> np.ndarray:
-    """Return the same values; equal ones, as most clients send, take the memory of a single one (and are read-only)."""
-    first = values.reshape(-1)[:1]
-    return np.broadcast_to(first[0], values.shape) if values.size and np.all(values == first) else values
+def one_for_all(values: np.ndarray, keep: int = 0) -> np.ndarray:
+    """Return the same values, and take less memory (read-only) where they repeat: equal ones, as most clients send,
+    that of a single one; equal rows of the first axis, as most rounds are, that of one row. The last `keep` axes stay.
+    """
+    if not values.size:
+        return values
+    for axes in (values.ndim - keep, 1):
+        first = values[(slice(1),) * axes]
+        if axes and values.shape != first.shape and np.array_equal(values, np.broadcast_to(first, values.shape)):
+            return np.broadcast_to(first.copy(), values.shape)
+    return values
+
+
+def over_rounds(values: np.ndarray) -> np.ndarray:
+    """Return the sum over the first axis, as 64-bit numbers; quick where all its rows are one."""
+    if len(values) and values.strides[0] == 0:
+        return values[0].astype(np.int64) * len(values)
+    return values.astype(np.int64).sum(0)
+
+
+def _once(values: np.ndarray) -> np.ndarray:
+    """Return the memory behind repeated values: axes along which they repeat have the length one."""
+    return values[tuple(slice(1) if step == 0 else slice(None) for step in values.strides)]

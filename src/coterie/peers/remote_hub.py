@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from coterie.learning.buckets import without_same
 from coterie.numerics.tree import column
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.arithmetic import message_bytes
@@ -55,6 +56,7 @@ class RemoteHub(Peers):
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
         """See `Here._each`: one after another."""
+        fn, stacked = without_same(fn, stacked)
         return lax.map(lambda each: fn(*each), stacked)
 
     def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:

@@ -41,19 +41,19 @@ class Group:
 
     # -- texts ----------------------------------------------------------------------------------------------------
 
-    def exchange(self, what: str, text: str = "", patience: float | None = None) -> list[str]:
+    def exchange(self, what: str, text: str = "") -> list[str]:
         """Return everyone's text, in the order of the processes; all must ask for the same things in the same order."""
         self._number += 1
         place = f"coterie/said/{self._number}-{what}"
         self._client.key_value_set(f"{place}/{self.index}", f".{text}")  # a text may be empty, a value may not
-        said = [self._wait_for(f"{place}/{other}", other, what, patience)[1:] for other in range(self.count)]
+        said = [self._wait_for(f"{place}/{other}")[1:] for other in range(self.count)]
         if self._before:  # whoever has come here has read everything that was said before
             self._client.key_value_delete(f"{self._before}/{self.index}")
         self._before = place
         return said
 
-    def _wait_for(self, key: str, other: int, what: str, patience: float | None) -> str:
-        until = None if patience is None else time.monotonic() + patience
+    def _wait_for(self, key: str) -> str:
+        """Wait for a text, for as long as the others give signs of life: one may be loading its data."""
         while True:
             try:
                 return str(self._client.blocking_key_value_get(key, 1000))
@@ -61,8 +61,6 @@ class Group:
                 if "DEADLINE_EXCEEDED" not in str(error):
                     self.wait_for_news()
                     raise CoterieError(f"process {self.index} has lost the coordinator, process 0") from None
-            if until is not None and time.monotonic() > until:
-                raise CoterieError(f"process {other} has not come to the same point ({what}) in {patience:.0f} s")
 
     def any_of(self, *flags: bool) -> tuple[bool, ...]:
         """Return for each flag whether it is set in any process."""
@@ -76,7 +74,7 @@ class Group:
     def refuse_differences(self, what: dict[str, str]) -> None:
         """Refuse processes of which something differs from process 0, by name: the versions, the config."""
         for name, own in what.items():
-            said = self.exchange(name, own, PATIENCE)
+            said = self.exchange(name, own)
             for other, text in enumerate(said):
                 if text != said[0]:
                     raise CoterieError(
@@ -151,23 +149,6 @@ class Group:
         self._client.key_value_set(f"coterie/beat/{self.index}", text, allow_overwrite=True)
 
 
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Drop what JAX's C++ code prints about the meeting; what goes wrong is raised."""
-    try:
-        kept = os.dup(2)
-    except OSError:  # there is no standard error
-        yield
-        return
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-            yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
 def join(address: Address, versions: dict[str, str]) -> Group:
     """Meet the other processes, before JAX uses a device; they must have the same versions."""
     import jax
@@ -180,20 +161,20 @@ def join(address: Address, versions: dict[str, str]) -> Group:
     where = {} if address.coordinator == AUTO else {
         "coordinator_address": address.coordinator, "num_processes": address.processes, "process_id": address.process,
     }  # fmt: skip
+    late = (
+        f"process {address.process} of {address.processes} has not met the others at {address.coordinator} within "
+        f"{PATIENCE} s: start all of them, each with its own --process"
+    )
     try:
-        with _silent():
+        with _not_longer_than(PATIENCE, late, silent=address.process == 0):  # it brings the service, which is talkative
             jax.distributed.initialize(
                 **where,  # type: ignore[arg-type]
-                initialization_timeout=PATIENCE,
+                initialization_timeout=10 * PATIENCE,
                 heartbeat_timeout_seconds=2 * int(SILENCE),
                 shutdown_timeout_seconds=int(LEAVING),
             )
     except (RuntimeError, ValueError) as error:
-        why = str(error).strip().splitlines()[0][:200]
-        raise CoterieError(
-            f"process {address.process} of {address.processes} has not met the others at {address.coordinator} within "
-            f"{PATIENCE} s: start all of them, each with its own --process ({why})"
-        ) from None
+        raise CoterieError(f"{late} ({str(error).strip().partition(chr(10))[0][:SENTENCE]})") from None
     from jax._src.distributed import global_state  # the texts have no public name yet; Orbax takes them here, too
 
     group = Group(address, global_state.client)
@@ -201,6 +182,32 @@ def join(address: Address, versions: dict[str, str]) -> Group:
     _joined.append(group)
     group.refuse_differences(versions)
     return group
+
+
+@contextlib.contextmanager
+def _not_longer_than(patience: float, sentence: str, silent: bool) -> Iterator[None]:
+    """End the process with a sentence if what is inside takes too long, where JAX itself would abort with a trace.
+
+    With `silent`, what C++ code prints to standard error meanwhile is dropped.
+    """
+    kept = os.dup(2)
+
+    def end() -> None:
+        os.write(kept, f"coterie: {sentence}\n".encode())
+        os._exit(2)
+
+    timer = threading.Timer(patience, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        if silent:
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        timer.cancel()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def current() -> Group | None:

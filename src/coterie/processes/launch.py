@@ -18,7 +18,7 @@ from typing import IO, Any
 from coterie.errors import CoterieError
 from coterie.processes.address import MOST, free_port
 
-__all__ = ["GRACE", "Ended", "gpus_here", "launch", "shares"]
+__all__ = ["Ended", "gpus_here", "launch", "refuse_more_than_clients", "shares"]
 
 POLL = 0.05  # seconds
 GRACE = 10.0  # seconds in which processes that are asked to stop may do so
@@ -134,6 +134,15 @@ def _last_words(stream: IO[bytes]) -> str:
     stream.seek(max(0, stream.tell() - LONGEST))
     lines = stream.read().decode(errors="replace").strip().splitlines()
     return lines[-1].removeprefix("coterie: ") if lines else "it has printed nothing"
+
+
+def refuse_more_than_clients(processes: int, clients: int) -> None:
+    """Refuse processes that would have no client."""
+    if processes > clients:
+        raise CoterieError(
+            f"{processes} processes are more than there are clients ({clients}), and each holds some of them; use "
+            "fewer --processes"
+        )
 
 
 def gpus_here() -> list[str]:

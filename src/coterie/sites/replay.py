@@ -28,6 +28,7 @@ from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import read_model
 from coterie.experiment.training import Training
 from coterie.methods.base import Solved
+from coterie.numerics.tree import for_each
 from coterie.peers.base import Arrivals
 from coterie.peers.pushed import push_steps
 from coterie.sites.deliveries import Restored, Round, arrivals_in_round, read_log
@@ -106,7 +107,7 @@ def repeat(training: Training, names: Sequence[str], logs: Sequence[Log], wanted
         if number in history.needed:
             saved[number] = jax.tree.map(jnp.copy, state)
         if number in wanted:
-            models[number] = jax.device_get(training.models(state, number))
+            models[number] = for_each(jax.device_get(training.models(state, number)), training.engine.size)
     return models
 
 

@@ -19,7 +19,7 @@ from coterie.errors import CoterieError
 from coterie.storage.owned import Unreadable, memory_limit, read_file
 from coterie.storage.schema import FARTHEST
 
-__all__ = ["Array", "npz_bytes", "read_npz", "read_tensors"]
+__all__ = ["Array", "narrowed", "npz_bytes", "read_npz", "read_tensors"]
 
 DENSEST = 1040  # bytes that one byte can become: deflate's best is 1032
 SMALL = 4096  # a compressed entry of few bytes is not judged by its ratio
@@ -59,6 +59,13 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
+
+
+def narrowed(values: np.ndarray) -> np.ndarray:
+    """Return whole numbers, none negative, in the narrowest type that holds them: quicker to write, and to read."""
+    if values.dtype.kind not in "iu" or not values.size:
+        return values
+    return values.astype(np.min_scalar_type(int(values.max())))
 
 
 def read_npz(

@@ -23,6 +23,7 @@ from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.base import Method
+from coterie.numerics.tree import for_each
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.base import Arrivals
 from coterie.peers.faults import Faults
@@ -86,7 +87,8 @@ def train(training: Training, rounds: int, arrivals: Sequence[Arrivals] | None =
         state, news = training.next_stage(state, done)
         traffic += [(part, graph) for part in (block.traffic, news) if part is not None]
         losses.append(block.loss)
-    return Outcome(state, jax.device_get(training.models(state, rounds)), np.concatenate(losses), traffic)
+    models = for_each(jax.device_get(training.models(state, rounds)), training.engine.size)
+    return Outcome(state, models, np.concatenate(losses), traffic)
 
 
 def _stacked(arrivals: Sequence[Arrivals]) -> Arrivals:

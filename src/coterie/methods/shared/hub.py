@@ -12,6 +12,7 @@ from coterie.learning.task import Task, Variables
 from coterie.methods.base import Method, Newcomer
 from coterie.methods.sends import MODEL_AND_COUNT, Sends
 from coterie.numerics import tree
+from coterie.numerics.tree import Same, is_same
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
 
@@ -55,21 +56,37 @@ class HubSGD(LocalSGD, Method):
         """See `Method.absent`: a round leaves clients out by itself, except for what the hub has for them."""
         return after
 
+    def start(self, task: Task, peers: Peers, key: jax.Array) -> Any:
+        """Return a fresh model for every client; the same one, kept once, where clients have nothing of their own."""
+        model = task.init(key)
+        own = task.personal_names or jax.tree.leaves(model.statistics)
+        return Same(model) if peers.same and not own else tree.broadcast(model, peers.ids.shape[0])
+
+    def models(self, state: Any) -> Variables:
+        """See `Method.models`; where the state holds one model for all, a copy for each client."""
+        kept = super().models(state)
+        return tree.broadcast(kept.value, state.loss.shape[0]) if isinstance(kept, Same) else kept
+
+    def model_of_all(self, state: Any) -> Same | None:
+        """See `Method.model_of_all`."""
+        kept = getattr(state, "variables", None)
+        return kept if isinstance(kept, Same) and type(self).models is HubSGD.models else None
+
     def average(
         self,
         task: Task,
-        variables: Variables,
+        variables: Any,
         loss: jax.Array,
         peers: Peers,
         clients: Clients,
         key: jax.Array,
         work: Callable[[Variables, Split, jax.Array], Any] | None = None,
-    ) -> tuple[Variables, jax.Array, jax.Array]:
+    ) -> tuple[Any, jax.Array, jax.Array]:
         """Run one round of federated averaging (McMahan et al. 2017, Algorithm 1).
 
         Args:
             task: model and loss.
-            variables: every client's copy of the hub's model, with its own personal layers.
+            variables: every client's copy of the hub's model, with its own personal layers; or the one of all.
             loss: `[C]` the last training loss of each client.
             peers: the verbs.
             clients: the data.
@@ -85,6 +102,13 @@ class HubSGD(LocalSGD, Method):
             trained = work(start, data, key)
             return trained.variables, trained.loss
 
+        if is_same(variables):
+            choice_key, work_key = jax.random.split(key)
+            chosen = self.choose(peers, choice_key)
+            weight, most = self.weight(task, clients, chosen), self.participants(peers)
+            stacked = (variables, clients.train, peers.keys(work_key))
+            variables, loss = peers.mean_of(train, weight, most, variables, loss, *stacked)
+            return variables, loss, chosen
         chosen, (trained, loss) = self.take_part(peers, key, train, (variables, loss), variables, clients.train)
         shared = self.mean_of_models(task, peers, clients, chosen, task.shared(variables.params), trained)
         return Variables(task.join(shared, trained.params), trained.statistics), loss, chosen

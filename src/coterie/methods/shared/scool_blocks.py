@@ -30,6 +30,14 @@ class BlockScool(Scool):
     blocks: int = param(0, "hidden blocks (M); 0: one per four clients, 2 to 25", at_least=0)
     sweeps: int = param(10, "sweeps of variational updates per E-step", at_least=1)
     pseudo_counts: float = param(20.0, "weight of the prior on the block matrix, in pairs of clients", at_least=0)
+    within: float = param(
+        0.8,
+        "how often the prior expects a client to help one of its block; below between: blocks help others",
+        above=0,
+        below=1,
+        static=True,
+    )
+    between: float = param(0.2, "how often it expects it to help one of another block", above=0, below=1, static=True)
     baseline: Literal["auto", "classes", "median", "own"] = param(
         "auto",
         "what a loss is compared with: log(classes), the median, or its owner's loss; auto: log(classes), but the "
