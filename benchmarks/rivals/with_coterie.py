@@ -20,6 +20,7 @@ from coterie.models.cnn import Cnn
 from coterie.models.mlp import Mlp
 from coterie.models.naming import names
 from coterie.models.start import starting_from
+from coterie.numerics import tree
 
 MLP_NAMES = {"fc1": "layers.0", "fc2": "layers.1"}
 
@@ -57,7 +58,8 @@ def train(work: workload.Workload, device: str, clock: workload.Clock, seed: int
         state, _ = training.advance(state, 1 + block * work.block, work.block)
         jax.block_until_ready(state)
         clock.mark()
-    found = {name: np.asarray(value[0]) for name, value in names(training.models(state, 1).params)}
+    models = tree.for_each(training.models(state, 1), work.clients)
+    found = {name: np.asarray(value[0]) for name, value in names(models.params)}
     return {name: found[_ours(name, work)] for name in work.weights}
 
 
