@@ -79,6 +79,7 @@ soak: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/soak_fuzz.py
 	$(BIN)/python benchmarks/soak_network.py
 	$(BIN)/python benchmarks/soak_mesh.py
+	$(BIN)/python benchmarks/soak_mesh.py --processes 2
 
 same-numbers: $(VENV)/installed-dev
 	@test -n "$(BASE)" || { echo "say which commit to compare with: make same-numbers BASE=<commit>" >&2; exit 2; }

@@ -13,6 +13,8 @@ from coterie.cli.options import (
     Json,
     Out,
     Preallocate,
+    Precision,
+    Profiled,
     Rounds,
     Seed,
     Set,
@@ -43,7 +45,9 @@ def launch(
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
+    precision: Precision = None,
     preallocate: Preallocate = False,
+    profiled: Profiled = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -63,8 +67,9 @@ def launch(
     given = {
         "rounds": rounds, "seed": seed, "codec": codec, "faults": faults, "participation": participation,
         "dropout": dropout, "slow": slow, "late": late, "out": out, "device": where, "devices": devices,
+        "precision": precision,
     }  # fmt: skip
-    flags = {"preallocate": preallocate, "trust-code": trust_code, "json": as_json}
+    flags = {"preallocate": preallocate, "profile": profiled, "trust-code": trust_code, "json": as_json}
     words = ["run", str(experiment)]
     words += [f"--set={change}" for change in changes or []]
     words += [f"--{name}={value}" for name, value in given.items() if value is not None]

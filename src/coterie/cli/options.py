@@ -22,6 +22,7 @@ __all__ = [
     "FaultsFile",
     "Flags",
     "Json",
+    "Memory",
     "Out",
     "Preallocate",
     "Precision",
@@ -94,7 +95,7 @@ Coordinator = Annotated[
         envvar="COTERIE_COORDINATOR",
         metavar="HOST:PORT|auto",
         help="Share the run with other processes, which meet at process 0; auto: as Slurm or Open MPI say (docs, "
-        "Several hosts).",
+        "Several processes and hosts).",
     ),
 ]
 ProcessCount = Annotated[
@@ -106,6 +107,10 @@ ProcessIndex = Annotated[
 Precision = Annotated[
     str | None,
     typer.Option(metavar="float32|float64|bfloat16", help="Of training; bfloat16 keeps weights and scores in float32."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Most memory for data and batches, such as 2GB; more data are read in groups."),
 ]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[

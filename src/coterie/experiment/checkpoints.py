@@ -11,6 +11,7 @@ from coterie.experiment.engine import Engine
 from coterie.experiment.sharded import SavedShards
 from coterie.experiment.snapshot import Record, Saved, Snapshot
 from coterie.experiment.states import have_clients, on_host
+from coterie.numerics.tree import of_clients
 from coterie.peers.mesh import padded_rows
 from coterie.peers.shards import elsewhere
 from coterie.storage.checkpoint import steps
@@ -28,10 +29,8 @@ def save(folder: Path, step: int, training: Any, snapshot: Snapshot, record: Rec
         return
     best = None if snapshot.best is None else engine.place_kept(snapshot.best)
     graph = None if snapshot.graph is None else engine.put(snapshot.graph)
-    flags = Snapshot(
-        have_clients(training, snapshot.state), jax.tree.map(lambda _: True, best), jax.tree.map(lambda _: False, graph)
-    )
-    sharded.save(folder, step, Snapshot(snapshot.state, best, graph), flags, record, engine)
+    rows = [have_clients(training, snapshot.state), have_clients(training, best), jax.tree.map(lambda _: False, graph)]
+    sharded.save(folder, step, Snapshot(snapshot.state, best, graph), Snapshot(*rows), record, engine)
 
 
 def load(folder: Path, engine: Engine) -> Saved | SavedShards | None:
@@ -44,4 +43,4 @@ def best_kept(saved: Saved | SavedShards, best: Any, engine: Engine) -> Any:
     """Return the best models of a checkpoint as `Engine.kept` has them."""
     if isinstance(saved, SavedShards) or not elsewhere(engine.plan.mesh):
         return best
-    return jax.tree.map(lambda a: a[engine.mine], padded_rows(best, engine.rows))
+    return of_clients(lambda a: padded_rows(a, engine.rows)[engine.mine], best)

@@ -10,7 +10,7 @@
     scores.npz        every score of the kept models, and the values per test sample of those that are means
     graph.blocks      weights over the slots at each evaluation (where the method has any)
     ledger.blocks     messages and bytes per edge and round
-    checkpoints/      the last two
+    checkpoints/      the last two: files, or folders where several processes write them (`sharded.py`)
     models/           one safetensors file per client, and `shared.safetensors` where a newcomer gets a shared model
     intervals.json    of a regression: how far predictions may be off (validation rows)
     profile.json      of `coterie run --profile`: where the time went; profile/ has the trace

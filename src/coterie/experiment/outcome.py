@@ -10,7 +10,7 @@ from coterie.experiment.job import Job, precision
 from coterie.experiment.personal_model import shared_model
 from coterie.experiment.place import Place
 from coterie.experiment.prediction import Answers
-from coterie.experiment.result import SHARED_MODEL, Result
+from coterie.experiment.result import MODEL_FILES, SHARED_MODEL, Result
 from coterie.experiment.scores import Scores
 from coterie.experiment.scoring import score_models
 from coterie.experiment.solving import Fitting
@@ -56,12 +56,15 @@ def write_result(
     """
     scores, engine, method = result.all_scores(), training.engine, job.method
     assert scores is not None  # just computed
-    mine = range(engine.mine.start, min(engine.mine.stop, engine.size))
-    for file, data in result.model_files(for_each(models, engine.size), mine):
-        folder.save_model(file, data)
+    everyone = engine.place_kept(models) if place.together else models
+    if place.together and engine.size > MODEL_FILES:  # which are one file, that the first process writes
+        models = engine.fetched(everyone)
+    if place.writes or engine.size <= MODEL_FILES:
+        mine = range(engine.mine.start, min(engine.mine.stop, engine.size))
+        for file, data in result.model_files(for_each(models, engine.size), mine):
+            folder.save_model(file, data)
     shared = None
     if method.newcomer == "shared":
-        everyone = engine.place_kept(models) if place.together else models
         shared = shared_model(method, training.task, training.inner(state), everyone, engine.fetched)
     intervals = result.prediction_rules().intervals
     folder.sync()

@@ -128,7 +128,7 @@ def load(folder: Path, engine: Engine) -> "Saved | SavedShards | None":
     for step in sorted(_steps(place), reverse=True):
         path = place / f"step-{step:08d}"
         try:
-            about, why = _about(path, step), ""
+            about, why = _about(inside(folder, "checkpoints", path.name), step), ""
             why = _damage(path, about["files"])
         except (Unreadable, CoterieError) as error:
             why = str(error)

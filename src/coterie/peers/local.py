@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.learning.buckets import buckets_of, without_same
+from coterie.learning.streams import group_by_group, group_of, groups_of, streamed_of
 from coterie.numerics.tree import column, count_of, divisor, is_same, of_clients, product
 from coterie.peers import ALL_TO_ALL, DENSE_LIMIT, LOCAL
 from coterie.peers.arithmetic import add_clients, divided, in_chunks, no_clients
@@ -80,6 +81,8 @@ class LocalPeers(Losses):
 
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
         """See `Here._each`: shared out over the devices."""
+        if streamed_of(stacked) is not None:  # they are on one device
+            return group_by_group(partial(self._batched, fn), *stacked)
         return self._on_each_device(lambda *part: self._batched(fn, *part), *stacked)
 
     def _batched(self, fn: Callable, *part: Tree) -> Tree:
@@ -280,6 +283,8 @@ class LocalPeers(Losses):
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
     ) -> tuple[Tree, jax.Array, Tree]:
         """See `Peers._mean_of`: one client after another, or in chunks, where not all of them are batched at once."""
+        if streamed_of(stacked) is not None:
+            return self._mean_in_groups(fn, weight, at_most, otherwise, *stacked)
         if buckets_of(stacked) is None:
             if self._exact and self._plan.mesh is None:
                 return self._mean_in_turn(fn, weight, at_most, otherwise, *stacked)
@@ -320,6 +325,41 @@ class LocalPeers(Losses):
         mean, mass = self.seal(divided(sums))
         place = jnp.where(taking_part < here, rows, here)
         beside = jax.tree.map(lambda a, b: b.at[place].set(a, mode="drop"), beside, otherwise)
+        return jax.tree.map(lambda a: a[0], mean), mass[0], beside
+
+    def _mean_in_groups(
+        self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """Add the values of one group of clients after another, whose samples are fetched while the last one trains."""
+        here = weight.shape[0]
+        chosen = jnp.arange(here)
+        if at_most < here:
+            chosen = jnp.nonzero(weight > 0, size=at_most, fill_value=here)[0]
+            stacked = of_clients(lambda a: a[jnp.minimum(chosen, here - 1)], stacked)
+        count = chosen.shape[0]
+        places = groups_of(stacked, count)
+        real = (jnp.arange(places.size) < count).reshape(places.shape)  # who is repeated counts only once
+        used = jnp.where(real, jnp.append(weight, 0)[chosen][places], 0)
+
+        def group(number: Any) -> tuple[Tree, Tree]:
+            return self._batched(fn, *group_of(stacked, places, number))
+
+        def add(sums: Tree, number: Any) -> tuple[Tree, Tree]:
+            values, beside = group(number)
+            usable = all_finite(values, places.shape[1:]) & (used[number] > 0)
+            weights = jnp.where(usable, used[number], 0) if self._exact else used[number]
+            if self._exact:
+                values = masked(usable, values)
+                return add_clients(sums, values, weights, jnp.zeros(weights.shape, jnp.int32), self.seal), beside
+            total = jax.tree.map(lambda a: product(weights.astype(a.dtype)[None], a), values)
+            return jax.tree.map(jnp.add, sums, (total, weights.sum()[None])), beside
+
+        like = jax.eval_shape(lambda: group(0)[0])
+        sums, beside = lax.scan(add, no_clients(like, weight, 1), jnp.arange(places.shape[0]))
+        mean, mass = self.seal(divided(sums))
+        beside = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:count], beside)
+        beside = jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), beside, otherwise)
+        beside = jax.tree.map(lambda a, b: jnp.where(column(weight > 0, a), a, b), beside, otherwise)
         return jax.tree.map(lambda a: a[0], mean), mass[0], beside
 
     def _mean_in_chunks(
