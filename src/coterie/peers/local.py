@@ -26,6 +26,7 @@ from coterie.peers.injection import NUMBERS, FaultTables, poisoned, spoiled
 from coterie.peers.losses import Losses, all_finite, masked
 from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
+from coterie.peers.turns import one_by_one
 
 __all__ = ["LocalPeers", "Plan", "Simulation"]
 
@@ -89,7 +90,7 @@ class LocalPeers(Losses):
         fn, part = without_same(fn, part)
         size = jax.tree.leaves(part)[0].shape[0]
         if self._exact:
-            return lax.map(lambda each: fn(*each), part)
+            return one_by_one(fn, part, self._zero)
         if self._plan.chunk and self._plan.chunk < size:
             return lax.map(lambda each: fn(*each), part, batch_size=self._plan.chunk)
         return jax.vmap(fn)(*part)
