@@ -1,7 +1,7 @@
 """What training in bfloat16 does to accuracy: the same runs in float32 and bfloat16, seed by seed.
 
-    python benchmarks/mixed_precision.py --data digits --device cpu
-    python benchmarks/mixed_precision.py --data mnist --model cnn --clients 10 --rounds 15
+    python benchmarks/mixed_precision.py --data digits --clients 20 --samples 80      # and mnist, fashion-mnist
+    python benchmarks/mixed_precision.py --data mnist --model cnn --device gpu
 
 The table in docs/start/devices.md. A seed is a partition (three classes a client), its initial models and its batches;
 both runs have the same. The difference is that of the clients' mean test accuracy; its interval is Student's, over

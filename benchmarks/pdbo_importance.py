@@ -9,7 +9,7 @@ training labels are drawn at random. Everyone has a few samples with labels that
 Rows: `sgp` on the training samples; the same with the checked samples trained on, too; PDBO-MTL, whose weights the
 checked samples judge, with its local estimate and with the part through x; with `importance`, for three predictors and
 for one; and `sgp` without the eight's training samples, which nobody can run who does not know them. Every seed draws
-its own partition and labels. Settings are those of pdbo_outer.py, none of them chosen by a result here; the last round
+its own partition and labels. Settings are those of pdbo_outer.py on the digits, not tuned here; the last round
 counts, on test samples of all clients.
 """
 

@@ -52,6 +52,7 @@ METHODS: dict[str, tuple[type, tuple[str, tuple[Any, ...]]]] = {
     "fomo": (Fomo, MORE_RATES),
 }
 SETTINGS: dict[str, dict[str, int]] = {"classes": {"classes": 2}, "groups": {"groups": 5}}
+LAST_LR = 0.04  # of the first, with --falling: that of the tuned column of `coterie reproduce scool`
 TUNED_ON = 1000  # the seed of the partition on which settings are chosen
 
 
@@ -63,6 +64,13 @@ class Bench:
         self.tasks: dict[bool, Task] = {}
         self.compiled: dict[bool, Engine] = {}
         self.engines: dict[bool, Engine] = {}
+
+    def method(self, kind: type, settings: dict[str, Any]) -> Any:
+        """Return a method of the experiment; with --falling its learning rate falls over the second half."""
+        half, falling = self.asked.rounds // 2, {}
+        if self.asked.falling:
+            falling = {"decay": LAST_LR ** (1 / (self.asked.rounds - half)), "decay_after": half}
+        return kind(**settings, **falling, epochs=5, batch_size=10, weight_decay=5e-4)
 
     def use(self, seed: int) -> None:
         """Draw the partition of a seed."""
@@ -93,12 +101,15 @@ class Bench:
         return self.engines[personal]
 
     def train(self, method: Any, seed: int, curve: bool) -> dict[str, Any]:
-        """Train; return validation accuracy in per cent after every tenth round (or the last), and test accuracy."""
+        """Train; return validation accuracy in per cent after every tenth round (or the last), and test accuracy.
+
+        `lost` is the most that one client lost from the best of these rounds to the last, in points.
+        """
         engine, rounds = self.engine(method), self.asked.rounds
         graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
         training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
         state, _ = training.init()
-        done, scores, test = 0, [], 0.0
+        done, each, test = 0, [], 0.0
         while done < rounds:
             count = training.rounds_to_stage(done + 1, min(10, rounds - done))
             state, _ = training.advance(state, done + 1, count)
@@ -106,9 +117,11 @@ class Bench:
             state, _ = training.next_stage(state, done)
             if done == rounds or (curve and done % 10 == 0):
                 metrics = training.evaluate(state, done)
-                scores.append(round(100 * float(metrics["validation_score"].mean()), 3))
+                each.append(100 * np.asarray(metrics["validation_score"]))
                 test = 100 * float(metrics["test_score"].mean())
-        return {"validation": scores, "test": round(test, 3)}
+        scores = [round(float(values.mean()), 3) for values in each]
+        lost = float((each[int(np.argmax(scores))] - each[-1]).max())
+        return {"validation": scores, "test": round(test, 3), "lost": round(lost, 1)}
 
 
 def tune(bench: Bench, name: str) -> tuple[dict[str, Any], list[Any]]:
@@ -117,8 +130,7 @@ def tune(bench: Bench, name: str) -> tuple[dict[str, Any], list[Any]]:
     tried: list[tuple[float, dict[str, Any]]] = []
 
     def attempt(settings: dict[str, Any]) -> None:
-        method = kind(**settings, epochs=5, batch_size=10, weight_decay=5e-4)
-        tried.append((bench.train(method, TUNED_ON, False)["validation"][-1], settings))
+        tried.append((bench.train(bench.method(kind, settings), TUNED_ON, False)["validation"][-1], settings))
 
     for rate in RATES:
         attempt({"lr": rate})
@@ -150,6 +162,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0, help="with --settings: behind those of that file")
     parser.add_argument("--settings", type=Path, help="a result file: keep its choices and runs, add further seeds")
+    parser.add_argument("--falling", action="store_true", help="learning rates that fall to 4 % in the second half")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--device", default="auto")
@@ -178,11 +191,11 @@ def main() -> None:
             break
         bench.use(seed)
         for label, (name, settings) in labels.items():
-            method = METHODS[name][0](**settings, epochs=5, batch_size=10, weight_decay=5e-4)
+            method = bench.method(METHODS[name][0], settings)
             rows[label].append(bench.train(method, seed, name.startswith("scool")))
             print(f"{time.perf_counter() - started:.0f} s: seed {seed}: {label}: {rows[label][-1]}", flush=True)
     common.publish(
-        f"scool-images-{asked.data}-{asked.setting}",
+        f"scool-images-{asked.data}-{asked.setting}{'-falling' * asked.falling}",
         bench.device.label,
         {
             "tried": tried,

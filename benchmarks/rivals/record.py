@@ -85,9 +85,10 @@ def write(
     data: str,
     rows: list[dict[str, Any]],
     trials: list[dict[str, Any]],
+    load: list[float],
     seconds: float,
 ) -> None:
-    """Write the dated file of a model."""
+    """Write the dated file of a model; `load` says how busy the machine was in each repeat."""
     import common
 
     device = next((row.pop("hardware") for row in rows if "hardware" in row), asked.device)
@@ -102,6 +103,7 @@ def write(
         "rounds": work.block * work.blocks,
         "rounds_of_a_block": work.block,
         "repeats": asked.repeats,
+        "load_average": load,
         "rows": _with_ratios(rows),
         "trials": [{k: v for k, v in one.items() if k != "blocks"} for one in trials],
         "benchmark_seconds": round(seconds, 1),

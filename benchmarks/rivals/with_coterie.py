@@ -20,11 +20,12 @@ from coterie.models.cnn import Cnn
 from coterie.models.mlp import Mlp
 from coterie.models.naming import names
 from coterie.models.start import starting_from
+from coterie.numerics import tree
 
 MLP_NAMES = {"fc1": "layers.0", "fc2": "layers.1"}
 
 
-def training_of(work: workload.Workload, device: str, seed: int = 0) -> Training:
+def training_of(work: workload.Workload, device: str, seed: int) -> Training:
     """Return the training of a workload, from its first weights."""
     place = choose_device(device)
     clients = range(work.clients)
@@ -48,16 +49,17 @@ def _ours(name: str, work: workload.Workload) -> str:
     return name if work.convolutional else f"{MLP_NAMES[layer]}.{kind}"
 
 
-def train(work: workload.Workload, device: str, clock: workload.Clock) -> dict[str, np.ndarray]:
+def train(work: workload.Workload, device: str, clock: workload.Clock, seed: int = 0) -> dict[str, np.ndarray]:
     """Run all rounds, and return the final weights under the workload's names."""
-    training = training_of(work, device)
+    training = training_of(work, device, seed)
     state, _ = training.init()
     clock.mark()
     for block in range(work.blocks):
         state, _ = training.advance(state, 1 + block * work.block, work.block)
         jax.block_until_ready(state)
         clock.mark()
-    found = {name: np.asarray(value[0]) for name, value in names(training.models(state, 1).params)}
+    models = tree.for_each(training.models(state, 1), work.clients)
+    found = {name: np.asarray(value[0]) for name, value in names(models.params)}
     return {name: found[_ours(name, work)] for name in work.weights}
 
 
@@ -66,7 +68,8 @@ def main() -> None:
     software = f"coterie {coterie.__version__}, JAX {jax.__version__}"
     for file in args.workloads:
         work, clock = workload.read(file, args.block), workload.Clock()
-        weights = train(work, args.device, clock)
+        # Another order of the samples each time, as in the other programs: so accuracies show what chance does.
+        weights = train(work, args.device, clock, seed=int(np.random.default_rng().integers(2**31)))
         hardware = choose_device(args.device).label
         workload.report(args, file, work, clock, weights, software=software, hardware=hardware)
 

@@ -24,7 +24,8 @@ how). *vmap* is the best PyTorch we could write: `torch.func.vmap` over the clie
 
 Seconds are of one round after the first, which compiles and starts processes and is told apart: the median, and in brackets the
 smallest and largest of the repeats. "Times" is the rival's figure over coterie's in the same repeat: above 1, coterie is faster.
-CPU seconds are those of all processes of a program. Evaluation is left out for everyone.
+CPU seconds are those of all processes of a program. Evaluation is left out for everyone. What is left to chance, and so differs in
+accuracy, is the order of the samples.
 """
 NAMES = {
     "coterie": "**coterie**",
@@ -62,6 +63,11 @@ def figure(values: list[float]) -> str:
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
+def _accuracy(values: list[float]) -> str:
+    low, middle, high = (f"{value:.1f}" for value in (min(values), statistics.median(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
 def section(record: dict[str, Any]) -> list[str]:
     """Return the table of one model on one machine."""
     gpu, rows = on_gpu(record), record["rows"]
@@ -79,7 +85,7 @@ def section(record: dict[str, Any]) -> list[str]:
         for name in ("wall", "cpu"):
             ratio = "" if row["rival"] == "coterie" else figure(row.get(f"times_{name}", []) or [float("nan")])
             cells += [figure(row[f"{name}_s"]), ratio]
-        accuracy = "" if row["accuracy"] is None else f"{statistics.mean(row['accuracy']):.1f}"
+        accuracy = "" if row["accuracy"] is None else _accuracy(row["accuracy"])
         lines.append("| " + " | ".join([*cells, f"{statistics.median(row['first_block_s']):.1f}", accuracy]) + " |")
     lines.append("")
     lines += [f"- {NAMES[row['rival']]} ({row['way']}) does not run: {row['error']}" for row in rows if "error" in row]
@@ -88,6 +94,13 @@ def section(record: dict[str, Any]) -> list[str]:
     lines += [""] * any("error" in row for row in [*rows, *record["trials"]])
     if fair and "times_wall" in fair[0]:
         lines.append(_best(fair, gpu) + "\n")
+    load, cores = record.get("load_average", [0.0]), int(record["hardware"].split()[-2])
+    if max(load) > 1.5 * cores:
+        lines.append(
+            f"The machine had other work meanwhile: a load average of {min(load):.0f} to {max(load):.0f} on {cores} cores. So CPU "
+            "seconds can be compared and wall times hardly, least of all those of programs that use all cores.\n"
+        )
+    lines += [f"Note: {note}.\n" for note in record.get("notes", [])]
     differences = [row["difference_to_exact"] for row in rows if isinstance(row["difference_to_exact"], float)]
     if differences:
         lines.append(
@@ -107,8 +120,8 @@ def _best(fair: list[dict[str, Any]], gpu: bool) -> str:
     for name, what in (("wall", "time"),) if gpu else (("wall", "time"), ("cpu", "CPU seconds")):
         best = min(fair, key=lambda row: statistics.median(row[f"times_{name}"]))
         times = statistics.median(best[f"times_{name}"])
-        said.append(f"in {what} {NAMES[best['rival']]} ({best['way']}), {times:.2g} times coterie's")
-    return f"The best rival {', and '.join(said)}."
+        said.append(f"in {what} {NAMES[best['rival']]} ({best['way']}) with {times:.2g} times coterie's")
+    return f"The best rival is {', and '.join(said)}."
 
 
 def page() -> str:

@@ -160,6 +160,7 @@ DATASETS = _rows("coterie.data", [
     ("cifar100", "public:Cifar100", "32x32 colour photographs, 100 classes in 20", "Krizhevsky 2009"),
     ("emnist", "public:Emnist", "28x28 handwritten letters and digits, 814,255 images", "Cohen et al. 2017"),
     ("shakespeare", "public:Shakespeare", "next character in the speeches of each role", "McMahan et al. 2017"),
+    ("mapped", "mapped:Mapped", "a folder of .npy files that are mapped, not read: data larger than memory"),
 ])  # fmt: skip
 
 PARTITIONS = _rows("coterie.data", [

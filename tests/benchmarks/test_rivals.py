@@ -16,21 +16,13 @@ def rivals():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(RIVALS)
         import by_hand
+        import run
         import with_coterie
         import workload
 
-        yield SimpleNamespace(by_hand=by_hand, with_coterie=with_coterie, workload=workload)
-    for name in ("by_hand", "with_coterie", "workload"):
+        yield SimpleNamespace(by_hand=by_hand, run=run, with_coterie=with_coterie, workload=workload)
+    for name in ("by_hand", "common", "environments", "record", "run", "with_coterie", "workload"):
         sys.modules.pop(name, None)
-
-
-def exact(rivals, folder, model):
-    """A workload whose clients have one batch each, so that the order of the samples changes nothing."""
-    x, y = rivals.workload.synthetic(100, rivals.workload.SHAPES[model])
-    dealt = rivals.workload.deal(x, y, clients=3, samples=10, test=50)
-    settings = {"lr": 0.1, "batch": 10, "epochs": 2, "block": 1, "blocks": 2}
-    rivals.workload.write(folder / "exact.npz", dealt, rivals.workload.first_weights(model), **settings)
-    return rivals.workload.read(folder / "exact.npz")
 
 
 def test_every_sample_is_dealt_to_one_client_and_none_is_tested_on(rivals):
@@ -47,8 +39,8 @@ def test_every_sample_is_dealt_to_one_client_and_none_is_tested_on(rivals):
 
 
 def test_everybody_reads_the_same_experiment(rivals, tmp_path):
-    first = exact(rivals, tmp_path, "mlp")
-    again = rivals.workload.read(tmp_path / "exact.npz", block=3)
+    file = rivals.run.make_exact("mlp", tmp_path)
+    first, again = rivals.workload.read(file), rivals.workload.read(file, block=3)
     assert again.block == 3
     assert (first.clients, first.samples, first.steps) == (3, 10, 2)
     for name in ("x", "y", "x_test", "y_test"):
@@ -59,7 +51,7 @@ def test_everybody_reads_the_same_experiment(rivals, tmp_path):
 
 @pytest.mark.parametrize("model", ["mlp", pytest.param("cnn", marks=pytest.mark.soak)])
 def test_coterie_gives_what_fedavg_by_hand_gives(rivals, tmp_path, model):
-    work, clock = exact(rivals, tmp_path, model), rivals.workload.Clock()
+    work, clock = rivals.workload.read(rivals.run.make_exact(model, tmp_path)), rivals.workload.Clock()
     found, answer = rivals.with_coterie.train(work, "cpu", clock), rivals.by_hand.fedavg(work)
     assert found.keys() == work.weights.keys()
     for name, value in answer.items():
@@ -70,7 +62,7 @@ def test_coterie_gives_what_fedavg_by_hand_gives(rivals, tmp_path, model):
 
 
 def test_gradient_by_hand_is_the_slope_of_the_loss(rivals, tmp_path):
-    work = exact(rivals, tmp_path, "mlp")
+    work = rivals.workload.read(rivals.run.make_exact("mlp", tmp_path))
     weights = {name: value.astype(np.float64) for name, value in work.weights.items()}
     x, y = work.x[0].astype(np.float64), work.y[0]
 

@@ -22,6 +22,7 @@ __all__ = [
     "FaultsFile",
     "Flags",
     "Json",
+    "Memory",
     "Out",
     "Preallocate",
     "Precision",
@@ -106,6 +107,10 @@ ProcessIndex = Annotated[
 Precision = Annotated[
     str | None,
     typer.Option(metavar="float32|float64|bfloat16", help="Of training; bfloat16 keeps weights and scores in float32."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Most memory for data and batches, such as 2GB; more data are read in groups."),
 ]
 Preallocate = Annotated[bool, typer.Option("--preallocate", help="Take the GPU's memory in advance.")]
 TrustCode = Annotated[

@@ -15,6 +15,7 @@ from coterie.cli.options import (
     FaultsFile,
     Flags,
     Json,
+    Memory,
     Out,
     Preallocate,
     Precision,
@@ -57,6 +58,7 @@ def run(
     slow: WorldSlow = None,
     late: WorldLate = None,
     precision: Precision = None,
+    memory: Memory = None,
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
@@ -83,7 +85,7 @@ def run(
     if address is not None:
         only_python_speaks()
     world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}
-    running = {"rounds": rounds, "seed": seed, "precision": precision}
+    running = {"rounds": rounds, "seed": seed, "precision": precision, "memory": memory}
     flags: Flags = {"codec": {"name": codec}, "run": running, "world": world}
     tables = changed(read_toml(experiment), flags, changes)
     refuse_sweep(tables, experiment)

@@ -11,6 +11,7 @@ from typing import Any
 from coterie import registry
 from coterie.data.arrays import federation, is_frame, pool
 from coterie.data.clients import Federation
+from coterie.data.mapped import is_mapped, open_federation
 from coterie.data.partition import DataDefault, divide
 from coterie.data.samples import Samples
 from coterie.data.tables.read import looks_like_a_table
@@ -28,7 +29,8 @@ def load(
 
     Args:
         name: a data set by name (`coterie list datasets`), one that is already configured, or a pool of samples. Or a
-            table: a DataFrame, a file such as "visits.csv", a pattern such as "sites/*.csv", a folder, or a list.
+            table: a DataFrame, a file such as "visits.csv", a pattern such as "sites/*.csv", a folder, or a list. Or a
+            folder of mapped arrays (`coterie.data.mapped`), whose clients are divided already.
         partition: a partition by name (`coterie list partitions`) or configured; if None, "natural" where the data
             say whose sample it is and "classes" elsewhere.
         clients: number of clients, 20 if None; for "natural" an upper limit, without which every owner is a client.
@@ -41,6 +43,12 @@ def load(
 
         >>> load("visits.csv", target="died", client="hospital")  # doctest: +SKIP
     """
+    if is_mapped(name):
+        if partition is not None or clients is not None or options:
+            raise CoterieError(
+                f"the clients of {os.fspath(name)} are divided already: give no partition and no settings"
+            )
+        return open_federation(name)
     if is_frame(name):
         name, options = _of_frame(name, options), {k: v for k, v in options.items() if k not in _settings(Table)}
     elif looks_like_a_table(name) or (isinstance(name, list | tuple) and all(map(looks_like_a_table, name))):

@@ -12,10 +12,11 @@ import numpy as np
 from coterie.data.buckets import Part, Split, divided
 from coterie.errors import CoterieError, printable
 
-__all__ = ["Clients", "Federation", "Kind", "Redraw", "Split", "stack"]
+__all__ = ["PARTS", "Clients", "Federation", "Kind", "Redraw", "Split", "stack"]
 
 Kind = Literal["classification", "regression", "next-character"]
 PARTS = ("train", "validation", "test")
+BLOCK = 64 << 20  # bytes that are checked at a time
 
 
 class Clients(NamedTuple):
@@ -240,7 +241,7 @@ def _check_stack(federation: Federation, part: str, split: Split, names: Sequenc
     for what, values in (("inputs", split.x), ("targets", split.y)):
         if not np.issubdtype(values.dtype, np.floating):
             continue
-        bad = ~np.isfinite(values).reshape(*real.shape, -1).all(-1) & real
+        bad = np.concatenate([~_all_finite(values[rows]) & real[rows] for rows in _blocks(values)])
         if bad.any():
             client = int(np.flatnonzero(bad.any(1))[0])
             raise CoterieError(
@@ -254,6 +255,16 @@ def _check_stack(federation: Federation, part: str, split: Split, names: Sequenc
             client = int(np.flatnonzero(wrong.any(1))[0])
             last = federation.classes - 1
             raise CoterieError(f"{part} labels of client {names[client]!r} are out of range; they must be 0..{last}")
+
+
+def _blocks(values: np.ndarray) -> list[slice]:
+    """Return the clients in blocks of some 64 MB: their values may lie in a file that is larger than memory."""
+    step = max(1, BLOCK * len(values) // max(1, values.nbytes))
+    return [slice(start, start + step) for start in range(0, len(values), step)]
+
+
+def _all_finite(values: np.ndarray) -> np.ndarray:
+    return np.isfinite(values).reshape(*values.shape[:2], -1).all(-1)
 
 
 def _check_groups(federation: Federation) -> None:

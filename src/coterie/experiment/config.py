@@ -60,6 +60,11 @@ class RunSettings:
     )
     mode: Literal["auto", "exact", "fast"] = param("auto", "exact: client by client, bit-equal to peers; fast: batched")
     chunk: int = param(0, "clients batched at a time in fast mode; 0 takes as many as memory allows", at_least=0)
+    memory: str | None = param(
+        None,
+        'most memory for data and batches on the device, such as "2 GB"; data beyond it are read from disk in groups',
+        left_out=True,
+    )
     hub: Literal["none"] | None = param(
         None, "none: what a hub would compute, every client computes for itself, from messages of the others"
     )
@@ -170,6 +175,10 @@ class Experiment:
         """Load the data and divide them; in the experiment returned, the data have decided what partition "auto" is."""
         samples, part = self.data.spec.load(), self.partition
         assert part is not None  # data from Python have none, and cannot be loaded
+        if isinstance(samples, Federation):  # its clients are divided already
+            if not isinstance(part.spec, DataDefault) or part.common.clients is not None:
+                raise CoterieError("the clients of these data are divided already: leave out the section [partition]")
+            return self, samples
         if isinstance(part.spec, DataDefault):
             part = Part.from_object("partition", part.spec.chosen(samples), part.common)
         return dataclasses.replace(self, partition=part), divide(

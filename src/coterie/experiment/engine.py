@@ -17,7 +17,7 @@ from coterie.data.buckets import Buckets
 from coterie.data.clients import Clients, Federation
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
-from coterie.experiment.plan import plan_for, refuse_too_large
+from coterie.experiment.plan import plan_for, refuse_too_large, streamed
 from coterie.experiment.profiling import NO_PROFILE
 from coterie.experiment.programs import fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
@@ -27,6 +27,7 @@ from coterie.peers.local import Plan
 from coterie.peers.mesh import padded_rows
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import elsewhere, fetched, my_rows, own_rows, placed, rows_placed
+from coterie.storage.memory import in_bytes
 
 __all__ = ["Engine"]
 
@@ -40,6 +41,7 @@ class Engine:
         device: where to run.
         plan: how clients are batched; default chosen for the model and the device.
         like: an engine with the same task, device and plan, whose programs serve here, too.
+        memory: bytes that data and batches may take on the device; None: as many as there are.
     """
 
     def __init__(
@@ -49,9 +51,10 @@ class Engine:
         device: Device,
         plan: Plan | None = None,
         like: "Engine | None" = None,
+        memory: int | None = None,
     ):
         self.task, self.device = task, device
-        self.plan = plan or plan_for(task, federation, device)
+        self.plan = plan or plan_for(task, federation, device, memory=memory)
         self.size = len(federation)
         # Rows of every array of clients: on a mesh, each device has equally many.
         devices = self.plan.mesh.size if self.plan.mesh is not None and self.plan.spread else 1
@@ -59,6 +62,7 @@ class Engine:
         if devices > 1 and buckets_of(federation.train) is not None:  # a device could not hold a part of a bucket
             federation = federation.in_buckets([np.arange(self.size)])
         clients = federation.arrays()
+        clients = clients if memory is None else streamed(federation, clients, memory)
         refuse_too_large(clients, device)
         # Rows are only added where there are no buckets, which have fewer rows than there are clients.
         self.clients: Clients = self.place(clients) if buckets_of(clients) else self.place_clients(clients)
@@ -73,8 +77,11 @@ class Engine:
     def of(cls, job: Job, device: Device, like: "Engine | None" = None) -> "Engine":
         """Make the engine of a job: its task and its federation on a device, batched as its settings say."""
         with precision(job.settings.precision):
-            plan = plan_for(job.task, job.federation, device, job.settings.mode, job.settings.chunk)
-            return cls(job.task, job.federation, device, plan, like if like is not None and like.plan == plan else None)
+            settings = job.settings
+            memory = None if settings.memory is None else in_bytes(settings.memory, "run.memory")
+            plan = plan_for(job.task, job.federation, device, settings.mode, settings.chunk, memory)
+            like = like if like is not None and like.plan == plan else None
+            return cls(job.task, job.federation, device, plan, like, memory)
 
     def put(self, x: Any) -> Any:
         """Copy to the device, or to all devices that share the work."""
@@ -188,7 +195,7 @@ class Engine:
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         if signature not in self._compiled:
             self.traces += 1
-            with self.profile.part("compile"), repairing(), fitting():
+            with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
                 self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start

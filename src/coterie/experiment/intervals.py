@@ -68,6 +68,7 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
     from jax import lax
 
     from coterie.learning.buckets import bucket_by_bucket, real_rows
+    from coterie.learning.streams import streamed_of
     from coterie.numerics.tree import for_each
     from coterie.peers.shards import fetched
 
@@ -82,8 +83,9 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
         return bucket_by_bucket(lambda *stacked: lax.map(one, stacked), models, split)
 
     method = None if task is engine.task else training.method
+    validation = engine.clients.validation if streamed_of(engine.clients) is None else federation.validation
     models = engine.put(engine.place_kept(for_each(models, engine.size)))
-    errors = engine.call(program, "residuals", method, models, engine.put(engine.clients.validation))
+    errors = engine.call(program, "residuals", method, models, engine.put(validation))
     scaled = [
         np.asarray(row, np.float64).reshape(len(row), federation.classes) * federation.target_std
         for row in real_rows(fetched(errors), federation.validation.count)

@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.data.clients import Clients, Split
+from coterie.errors import CoterieError
 from coterie.experiment.rounds import Rounds
 from coterie.experiment.training import Training
 from coterie.learning.evaluate import client_metrics
+from coterie.learning.streams import ALL, streamed_of
 from coterie.learning.task import Variables
 from coterie.methods.base import Method, Solved
 from coterie.peers.base import Traffic
@@ -40,6 +42,8 @@ class Fitting(Training):
         sent = self._sent(rounds)
         if first == 1:
             assert isinstance(self.method, Solved)
+            if streamed_of(self.engine.clients) is not None:
+                raise CoterieError(f"{type(self.method).__name__} {ALL}")
             with self.engine.profile.part("rounds"):
                 fitted = self.method.fit(self.task, self.engine.fetched(self.engine.clients))
             for link, size in (("up", fitted.bytes_up), ("down", fitted.bytes_down)):

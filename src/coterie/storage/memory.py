@@ -3,12 +3,13 @@
 import contextlib
 import ctypes
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, shown
 
-__all__ = ["available", "giving_back", "in_words", "keeping", "refuse_beyond"]
+__all__ = ["available", "giving_back", "in_bytes", "in_words", "keeping", "refuse_beyond"]
 
 GROUP = Path("/sys/fs/cgroup")  # a container's limits, where there are any
 LIMITS = {  # of the two versions of control groups: the limit, what is used, and what of it can be given back
@@ -81,6 +82,15 @@ def refuse_beyond(size: int, what: str, fix: str) -> None:
     free = available()
     if size > free:
         raise CoterieError(f"{what} needs about {in_words(size)} of memory, and {in_words(free)} are free; {fix}")
+
+
+def in_bytes(words: str, where: str) -> int:
+    """Read a number of bytes as people write it: "2 GB", "256MB"; `where` is the setting, for the message."""
+    number = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", words, re.IGNORECASE)
+    size = 0 if number is None else int(float(number[1]) * 1000 ** " kmgt".index(number[2].lower() or " "))
+    if size < 1:
+        raise CoterieError(f'{where} must be a size such as "2 GB" or "256MB", not {shown(words)}')
+    return size
 
 
 def in_words(size: int) -> str:
