@@ -15,7 +15,7 @@ from soak_rows import START, names
 from support.namespaces import CutNetwork, can_cut
 from support.peer_runs import Watch, write_federation
 
-__all__ = ["Waits", "figures", "level", "run"]
+__all__ = ["figures", "level", "run"]
 
 BEHIND = 3  # rounds within which a member must be back
 CUT = 10.0  # seconds
@@ -47,7 +47,7 @@ def until_failure(folder, members, todo, cutting, killing):
         graph={"name": "exponential"},
     )
     with (CutNetwork if cutting else LocalFederation)(path, folder / "peers", options=["--pace", "1.0"]) as local:
-        watch = Waits(local)
+        watch = Watch(local)
         local.start()
         started = watch.until(lambda w: all(w.round(name) >= 3 for name in everybody), START)[0]
         for repeat in todo:
@@ -100,20 +100,6 @@ def one_repeat(local, watch, everybody, chance, cutting, killing):
         if not watch.until(lambda w: level(w, everybody), START)[0]:
             return row | {"failed": f"not together again: { {name: watch.round(name) for name in everybody} }"}
     return row
-
-
-class Waits(Watch):
-    """Also notes the longest time that a member waited for others in one round, after its first ones."""
-
-    longest = 0.0
-
-    def _note(self, event):
-        before = self.reports.get(event.name)
-        super()._note(event)
-        after = self.reports.get(event.name)
-        if before is not None and after is not None and after is not before and before["round"] >= 3:
-            rounds = max(1, after["round"] - before["round"])
-            self.longest = max(self.longest, (after["waited"] - before["waited"]) / rounds)
 
 
 def level(watch, there):

@@ -13,6 +13,8 @@ from coterie.sites.members import Member
 from support.certificate_cases import signed, write_files
 from support.site_cases import federation_of, site_of
 
+REPEATS = 3
+
 
 @contextlib.contextmanager
 def listening(answer):
@@ -86,13 +88,14 @@ def test_each_member_gets_its_sentence(cases):
         closed.close()
         addresses["nowhere"] = "host.invalid:1"
         members = [Member(name=name, address=address) for name, address in addresses.items()]
-        greetings = greet(members, files, seconds=30.0)  # half a second on an idle machine
-    by_name = {greeting.name: greeting for greeting in greetings}
-    assert list(by_name) == list(addresses)
-    for name, (_, state, part) in answers.items():
-        assert (by_name[name].state, part in by_name[name].sentence) == (state, True), by_name[name]
-    assert by_name["closed"].state == by_name["nowhere"].state == "absent"
-    assert "nobody listens" in by_name["closed"].sentence
+        repeats = [greet(members, files, seconds=30.0) for _ in range(REPEATS)]  # each half a second on an idle machine
+    for greetings in repeats:
+        by_name = {greeting.name: greeting for greeting in greetings}
+        assert list(by_name) == list(addresses)
+        for name, (_, state, part) in answers.items():
+            assert (by_name[name].state, part in by_name[name].sentence) == (state, True), by_name[name]
+        assert by_name["closed"].state == by_name["nowhere"].state == "absent"
+        assert "nobody listens" in by_name["closed"].sentence
 
 
 def test_a_port_that_accepts_and_says_nothing(cases):

@@ -22,6 +22,7 @@ NAMES = ("north", "east", "south")
 # another order where one client has a program of its own.
 ROUNDING = 1e-6 if "fusion_emitters" in os.environ.get("XLA_FLAGS", "") else 0.0
 RUN = {"rounds": 5, "evaluate_every": 2}
+DEADLINE = 4.0
 # Slots, questions, a hub and a stage; the others in `make soak` (tests/peers has all methods over the same network).
 CASES = {
     "a stage": {"method": {"name": STAGED}, "graph": {"name": "complete"}, "federation": {"hub": "east"}},
@@ -65,20 +66,20 @@ def ctrl_c():
 
 
 def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
-    """One run: a full disk, SIGTERM, kill -9, a frozen process, Ctrl-C; who was away is back within three rounds.
+    """One run: a full disk, a frozen process, SIGTERM, Ctrl-C, and three times kill -9, of another member each time.
 
-    South has no address: it only opens connections, to members that can be reached.
+    Nobody waits longer than a deadline, and who was away is back within three rounds. South has no address: it only
+    opens connections, to members that can be reached.
     """
     names = (*NAMES, "west")
     path = write_federation(
         tmp_path,
         names,
         outbound=["south"],
-        federation={"deadline": 4.0},
+        federation={"deadline": DEADLINE},
         run={"rounds": 100_000, "checkpoint_every": 1},
     )
-    others = NAMES
-    with SmallDisk(path, tmp_path / "peers", options=["--pace", "0.2"], limits={"west": 20_000}) as local:
+    with SmallDisk(path, tmp_path / "peers", options=["--pace", "0.1"], limits={"west": 20_000}) as local:
         watch = Watch(local)
         local.start()
         assert watch.until(lambda w: all(w.round(name) >= 3 for name in names), 240)[0], _why(local)
@@ -88,29 +89,37 @@ def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
         assert "a file is too large" in local.why("west")
         assert "start this member again" in local.why("west")
         assert "Traceback" not in local.log("west").read_text()
-        ended = watch.round("west")
-        assert watch.until(lambda w: all(w.round(name) >= ended + 3 for name in others), 60)[0], _why(local)
+        local.limits.clear()
+        _kill_and_start_again(local, watch, "south", also=["west"])
+        local.send(signal.SIGSTOP, "east")
+        before = watch.round("north")
+        assert watch.until(lambda w: w.round("north") >= before + 4, 60)[0]
+        assert watch.longest < 1.25 * DEADLINE
+        local.send(signal.SIGCONT, "east")
+        assert watch.until(lambda w: w.round("east") > before + 4 and _level(w, names), 60)[0], _why(local)
+        watch.longest = 0.0  # of east, which slept
         local.send(signal.SIGTERM, "south")
         assert watch.until(lambda w: "south" in w.exits, 30)[0]
         assert watch.exits["south"] == 128 + signal.SIGTERM
         assert (tmp_path / "peers" / "south" / "checkpoints").is_dir()
-        watch.forget("west", "south")
-        local.limits.clear()
-        local.start("west", "south")
-        assert watch.until(lambda w: _level(w, names), 240)[0], _why(local)
-        local.send(signal.SIGKILL, "west")
-        assert watch.until(lambda w: all("west" not in w.connected(name) for name in others), 30)[0]
-        watch.forget("west")
-        local.start("west")
-        assert watch.until(lambda w: _level(w, names), 240)[0], _why(local)
-        local.send(signal.SIGSTOP, "east")
-        before = watch.round("north")
-        assert watch.until(lambda w: w.round("north") >= before + 4, 60)[0]  # nobody waits longer than a deadline
-        local.send(signal.SIGCONT, "east")
-        assert watch.until(lambda w: w.round("east") > before + 4 and _level(w, names), 60)[0], _why(local)
+        _kill_and_start_again(local, watch, "west", also=["south"])
+        _kill_and_start_again(local, watch, "north")
         assert watch.exits == {}
+        assert watch.longest < 1.25 * DEADLINE
         local.send(signal.SIGINT, *names)
         assert watch.until(lambda w: w.exits == dict.fromkeys(names, 130), 60)[0], watch.exits
+
+
+def _kill_and_start_again(local, watch, victim, also=()):
+    """Kill a member; the others go on, and once it is started again (with those `also` away) all are together."""
+    local.send(signal.SIGKILL, victim)
+    there = [name for name in local.names if name not in (victim, *also)]
+    assert watch.until(lambda w: all(victim not in w.connected(name) for name in there), 30)[0]
+    before = max(watch.round(name) for name in there)
+    assert watch.until(lambda w: all(w.round(name) >= before + 3 for name in there), 60)[0], _why(local)
+    watch.forget(victim, *also)
+    local.start(victim, *also)
+    assert watch.until(lambda w: _level(w, local.names), 240)[0], _why(local)
 
 
 @pytest.mark.soak

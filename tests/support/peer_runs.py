@@ -22,6 +22,7 @@ from support.site_cases import federation_tables
 __all__ = ["STAGED", "SmallDisk", "Watch", "differences", "listens", "simulate", "write_federation"]
 
 STAGED = f"{Path(__file__).parent / 'staged_method.py'}:Halving"  # a method whose graph is cut down
+WARM = 3  # rounds of a federation, in which programs are compiled and nobody's waiting counts
 NOT_OF_A_SITE = {"graph_l1", "graph_auroc", "graph_ari"}  # compares a whole graph with the truth
 
 
@@ -111,10 +112,14 @@ def listens(number):
 
 
 class Watch:
-    """The last report of every member, and what went wrong on the way."""
+    """The last report of every member, what went wrong on the way, and the longest wait.
+
+    That is the longest time that a member waited for others in one round, after its first ones.
+    """
 
     def __init__(self, local):
         self.local, self.reports, self.exits, self.notes = local, {}, {}, []
+        self.longest = 0.0
 
     def until(self, condition, seconds):
         """Follow the members until `condition(watch)` holds; returns whether it did, and after how many seconds."""
@@ -151,4 +156,8 @@ class Watch:
         elif event.report.get("event") == "note":
             self.notes.append((event.name, event.report["note"]))
         elif event.report.get("event") == "round":
-            self.reports[event.name] = event.report
+            before, after = self.reports.get(event.name), event.report
+            if before is not None and before["round"] >= WARM:
+                rounds = max(1, after["round"] - before["round"])
+                self.longest = max(self.longest, (after["waited"] - before["waited"]) / rounds)
+            self.reports[event.name] = after

@@ -69,11 +69,17 @@ class HubOptimiser(HubSGD):
 
     def round(self, task: Task, state: State, peers: Peers, clients: Clients, key: jax.Array) -> tuple[State, Info]:
         """Train at the selected clients, average at the hub, step there."""
+
+        def step(before: Any, mean: Any, moments: Moments) -> tuple[Any, Moments]:
+            moments, move = self.moved(moments, tree.minus(mean, before))
+            return tree.plus(before, move), moments
+
         if is_same(state.variables):
             mean, loss, _ = self.average(task, state.variables, state.loss, peers, clients, key)
             before, moments = state.variables.value, state.moments.value
-            moments, move = self.moved(moments, tree.minus(mean.value.params, before.params))
-            params = tree.plus(before.params, move)
+            # As a loop over two clients, so that it is compiled as where each client has a copy: to the same bits.
+            twice = tree.broadcast((before.params, mean.value.params, moments), 2)
+            params, moments = jax.tree.map(lambda a: a[0], peers.each(step, *twice))
             return State(Same(before._replace(params=params)), Same(moments), loss), Info(loss)
 
         def work(start: Variables, data: Split, key: jax.Array) -> tuple[Variables, jax.Array]:
@@ -84,10 +90,6 @@ class HubOptimiser(HubSGD):
         chosen, (trained, loss) = self.take_part(peers, key, work, otherwise, *stacked)
         before = task.shared(state.variables.params)
         mean, arrived = peers.mean(task.shared(trained.params), self.weight(task, clients, chosen))
-
-        def step(before: Any, mean: Any, moments: Moments) -> tuple[Any, Moments]:
-            moments, move = self.moved(moments, tree.minus(mean, before))
-            return tree.plus(before, move), moments
 
         shared, moments = peers.each(step, before, mean, state.moments)
         shared, moments = tree.where(arrived, (shared, moments), (before, state.moments))

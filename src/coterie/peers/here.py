@@ -122,7 +122,12 @@ class Here(abc.ABC):
         the last bit. On a CPU an optimisation barrier does not prevent it (it is removed early); passing the bits
         through an integer sum with a zero that the compiler cannot know does. Batched programs do not pay for it.
         """
-        return seal(x, jnp.minimum(self.ids[0], 0))
+        return seal(x, self._zero)
+
+    @property
+    def _zero(self) -> jax.Array:
+        """0, as no id is negative; the compiler does not know it."""
+        return jnp.minimum(self.ids[0], 0)
 
     def sum_slots(self, values: jax.Array) -> jax.Array:
         """Sum `[C, D]` over the slots, one after another: a compiler's own order may depend on where clients live."""

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from coterie.learning.buckets import bucket_by_bucket
 from coterie.peers import ALL_TO_ALL
@@ -25,6 +24,7 @@ from coterie.peers.injection import injected
 from coterie.peers.line import ESSENTIAL, ORDINARY, Address, Line
 from coterie.peers.messages import Received
 from coterie.peers.remote_hub import RemoteHub
+from coterie.peers.turns import one_by_one
 
 __all__ = ["Remote", "RemotePeers"]
 
@@ -80,7 +80,11 @@ class RemotePeers(RemoteHub):
             asked = present.shape[0] * places
             flat = jax.tree.map(lambda a: a.reshape(asked, *a.shape[2:]), questions)
             whose = jnp.repeat(jnp.arange(present.shape[0]), places)
-            given = lax.map(lambda pair: fn(pair[0], jax.tree.map(lambda a: a[pair[1]], own)), (flat, whose))
+
+            def answer_one(question: Tree, asked: jax.Array) -> Tree:
+                return fn(question, jax.tree.map(lambda a: a[asked], own))
+
+            given = one_by_one(answer_one, (flat, whose), self._zero)
             return jax.tree.map(lambda a: a.reshape(-1, places, *a.shape[1:]), given)
 
         answers = bucket_by_bucket(answer, asked.rows, self.tables.listening, own)

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from coterie.learning.buckets import without_same
 from coterie.numerics.tree import column
@@ -21,6 +20,7 @@ from coterie.peers.exchange import Vectors, Ways, exchange_values
 from coterie.peers.injection import FaultTables
 from coterie.peers.line import COPY, ESSENTIAL, HUB, ORDINARY, Address, Line
 from coterie.peers.pushed import Step
+from coterie.peers.turns import one_by_one
 
 __all__ = ["RemoteHub"]
 
@@ -57,7 +57,7 @@ class RemoteHub(Peers):
     def _each(self, fn: Callable, *stacked: Tree) -> Tree:
         """See `Here._each`: one after another."""
         fn, stacked = without_same(fn, stacked)
-        return lax.map(lambda each: fn(*each), stacked)
+        return one_by_one(fn, stacked, self._zero)
 
     def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:
         """Say how vectors are encoded: mirrored at a site of the round, or not."""
