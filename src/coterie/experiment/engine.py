@@ -195,7 +195,7 @@ class Engine:
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         if signature not in self._compiled:
             self.traces += 1
-            with self.profile.part("compile"), repairing(), fitting():
+            with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
                 self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start

@@ -46,6 +46,10 @@ class NoProfile:
         """Return the scope of some work."""
         return contextlib.nullcontext()
 
+    def compiling(self) -> contextlib.AbstractContextManager[None]:
+        """Return the scope of a compilation."""
+        return contextlib.nullcontext()
+
     def run(self, name: Any, program: Any, call: Callable[[], Any]) -> Any:
         """Run a compiled program."""
         return call()
@@ -78,6 +82,20 @@ class Profile(NoProfile):
         finally:
             self._stop_clock()
             self._open.pop()
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Count a compilation; a program that was kept on disk is used only if its operations have the same names."""
+        import jax
+
+        setting = "jax_compilation_cache_include_metadata_in_key"
+        before = getattr(jax.config, setting)
+        jax.config.update(setting, True)
+        try:
+            with self.part("compile"):
+                yield
+        finally:
+            jax.config.update(setting, before)
 
     def _stop_clock(self) -> None:
         now = time.perf_counter()

@@ -9,6 +9,7 @@ from jax import lax
 
 from coterie.codecs.frame import frame_bytes
 from coterie.numerics.tree import column, count_of, divisor, of_clients, times
+from coterie.peers import EXCHANGE
 
 __all__ = [
     "LARGEST_NUMBER",
@@ -71,6 +72,7 @@ def no_clients(x: Tree, weight: jax.Array, groups: int) -> tuple[Tree, jax.Array
     return jax.tree.map(lambda a: jnp.zeros((groups, *a.shape[1:]), a.dtype), x), jnp.zeros(groups, weight.dtype)
 
 
+@jax.named_scope(EXCHANGE)
 def add_clients(
     sums: tuple[Tree, jax.Array], x: Tree, weight: jax.Array, label: jax.Array, seal: Callable[[Tree], Tree]
 ) -> tuple[Tree, jax.Array]:
@@ -84,6 +86,7 @@ def add_clients(
     return lax.fori_loop(0, weight.shape[0], add, sums)
 
 
+@jax.named_scope(EXCHANGE)
 def divided(sums: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
     """Return means and the weight behind them from sums."""
     total, mass = sums

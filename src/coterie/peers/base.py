@@ -261,6 +261,7 @@ class Peers(Pushed):
         self._watch(hub_clipped=self._by_id(bounded.clipped))
         return at_hub._replace(values=bounded.values, arrived=arrived)
 
+    @jax.named_scope(EXCHANGE)
     def _averages(self, x: Tree, weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
         """Average `x [K, ...]` within each group, in id order: `[G, ...]`, and the weight behind it `[G]`."""
         # Sealed, so that what a client does with the mean is not joined with the division that made it.

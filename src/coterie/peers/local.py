@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from coterie.learning.buckets import buckets_of, without_same
 from coterie.learning.streams import group_by_group, group_of, groups_of, streamed_of
 from coterie.numerics.tree import column, count_of, divisor, is_same, of_clients, product
-from coterie.peers import ALL_TO_ALL, DENSE_LIMIT, LOCAL
+from coterie.peers import ALL_TO_ALL, DENSE_LIMIT, EXCHANGE, LOCAL
 from coterie.peers.arithmetic import add_clients, divided, in_chunks, no_clients
 from coterie.peers.base import Arrivals, Tables, Tree
 from coterie.peers.coding import Coder, Outgoing
@@ -278,11 +278,11 @@ class LocalPeers(Losses):
 
     # -- a mean without all values ------------------------------------------------------------------------
 
-    @jax.named_scope(LOCAL)
     def _mean_of(
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
     ) -> tuple[Tree, jax.Array, Tree]:
         """See `Peers._mean_of`: one client after another, or in chunks, where not all of them are batched at once."""
+        fn = jax.named_scope(LOCAL)(fn)  # what is done with its values is exchange
         if streamed_of(stacked) is not None:
             return self._mean_in_groups(fn, weight, at_most, otherwise, *stacked)
         if buckets_of(stacked) is None:
@@ -351,7 +351,8 @@ class LocalPeers(Losses):
             if self._exact:
                 values = masked(usable, values)
                 return add_clients(sums, values, weights, jnp.zeros(weights.shape, jnp.int32), self.seal), beside
-            total = jax.tree.map(lambda a: product(weights.astype(a.dtype)[None], a), values)
+            with jax.named_scope(EXCHANGE):
+                total = jax.tree.map(lambda a: product(weights.astype(a.dtype)[None], a), values)
             return jax.tree.map(jnp.add, sums, (total, weights.sum()[None])), beside
 
         like = jax.eval_shape(lambda: group(0)[0])
@@ -379,7 +380,8 @@ class LocalPeers(Losses):
         def chunk(share: jax.Array, *rows: Tree) -> tuple[Tree, Tree]:
             alone, own = without_same(fn, rows)
             values, beside = jax.vmap(alone)(*own)
-            return jax.tree.map(lambda a: product(share.astype(a.dtype)[None], a), values), beside
+            with jax.named_scope(EXCHANGE):
+                return jax.tree.map(lambda a: product(share.astype(a.dtype)[None], a), values), beside
 
         sums, beside = self._on_each_device(partial(in_chunks, chunk, self._plan.chunk), share, *stacked)
         done = jax.tree.map(lambda a, b: b.at[chosen].set(a[: chosen.shape[0]], mode="drop"), beside, otherwise)
@@ -404,6 +406,7 @@ class LocalPeers(Losses):
         finite = self._finite(x)
         return jax.tree.map(lambda m, a: jnp.where(column(finite, a), m, a), total, x)
 
+    @jax.named_scope(EXCHANGE)
     def _averages(self, x: Tree, weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
         """See `Peers._averages`; in fast mode one matrix product."""
         if self._exact:
