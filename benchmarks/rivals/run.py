@@ -97,7 +97,7 @@ def run(command: list[str], log: Path, limit: float, keep_path: bool) -> str | N
     if not keep_path:  # it may name packages of another environment
         environment.pop("PYTHONPATH", None)
     with log.open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment, cwd=HERE)
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:

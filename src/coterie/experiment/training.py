@@ -26,7 +26,7 @@ from coterie.peers.factory import Lost, PeersFactory
 from coterie.peers.injection import FaultTables, Injection, injected, one_round
 from coterie.peers.local import Simulation
 from coterie.peers.mesh import padded_tables, simulation
-from coterie.peers.shards import elsewhere, fetched
+from coterie.peers.shards import fetched
 from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
@@ -63,8 +63,7 @@ class Training(Stages):
     ):
         self.peers, self.faults = peers or simulation(engine.plan), faults
         self.peers.robust = robust
-        alone = not elsewhere(engine.plan.mesh)  # where processes share a mesh, each writes the models of its clients
-        self.peers.certain = alone and faults is None and codec is None and robust is None
+        self.peers.certain = faults is None and codec is None and robust is None
         self.peers.most_present = None if faults is None else faults.most_present
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
