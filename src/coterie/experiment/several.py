@@ -5,6 +5,7 @@ import hashlib
 from coterie.experiment.about import fingerprint
 from coterie.experiment.job import Job
 from coterie.experiment.place import Place
+from coterie.experiment.sharded import orbax
 from coterie.processes.group import Group, current
 from coterie.processes.launch import refuse_more_than_clients
 from coterie.storage.toml import dump_toml
@@ -38,6 +39,7 @@ def place_here(job: Job) -> OneOfSeveral | None:
     group = current()
     if group is None:
         return None
+    orbax()  # before anything is trained that could not be saved
     refuse_more_than_clients(group.count, len(job.federation))
     config = hashlib.sha256(dump_toml(job.config).encode()).hexdigest()[:16]
     group.refuse_differences({"config": config, "digest of the data": fingerprint(job.federation)})

@@ -35,7 +35,7 @@ from coterie.storage.durable import durable_write, storage_errors, sync_folder
 from coterie.storage.owned import Unreadable, inside
 from coterie.storage.schema import each, mapping, read_json, table, text, whole, word
 
-__all__ = ["NAME", "SavedShards", "load", "newest", "remove", "save"]
+__all__ = ["NAME", "SavedShards", "load", "newest", "orbax", "remove", "save"]
 
 FORMAT = 1
 NAME = re.compile(r"step-(\d{8,15})")
@@ -71,7 +71,7 @@ def save(folder: Path, step: int, snapshot: Snapshot, of_clients: Snapshot, reco
     leaves = jax.tree_util.tree_flatten_with_path(snapshot._asdict())[0]
     flags = jax.tree.leaves(of_clients._asdict())
     with storage_errors(folder):
-        _orbax().PyTreeCheckpointer().save(
+        orbax().PyTreeCheckpointer().save(
             (hidden / ARRAYS).absolute(), {str(number): leaf for number, (_, leaf) in enumerate(leaves)}
         )
         digests = json.dumps(_digests(hidden, group, sync=True))
@@ -161,7 +161,7 @@ class SavedShards:
 
     def whole(self) -> Saved:
         """Return it with all its arrays on the host, as a single process reads checkpoints."""
-        found = self._read({name: _orbax().RestoreArgs(restore_type=np.ndarray) for name in self._entries})
+        found = self._read({name: orbax().RestoreArgs(restore_type=np.ndarray) for name in self._entries})
         cut = {name: entry["shape"][0] for name, (_, entry) in self._entries.items() if entry["clients"]}
         arrays = {name: np.asarray(a[: cut[name]] if name in cut else a) for name, a in found.items()}
         return Saved(self.round, self.record, arrays, self.notes)
@@ -190,7 +190,7 @@ class SavedShards:
     @functools.cached_property
     def _spread(self) -> dict[str, jax.Array]:
         """The arrays on the devices; rows that the devices need besides are copies of the last client's."""
-        engine, orbax = self._engine, _orbax()
+        engine, restore = self._engine, orbax().ArrayRestoreArgs
         mesh, how = engine.plan.mesh, {}
         assert mesh is not None
         split, everywhere = NamedSharding(mesh, PartitionSpec(CLIENTS)), NamedSharding(mesh, PartitionSpec())
@@ -198,7 +198,7 @@ class SavedShards:
         for name, (_, entry) in self._entries.items():
             shape = (engine.rows, *entry["shape"][1:]) if name in of_clients else tuple(entry["shape"])
             sharding = split if name in of_clients else everywhere
-            how[name] = orbax.ArrayRestoreArgs(sharding=sharding, global_shape=shape, strict=False)
+            how[name] = restore(sharding=sharding, global_shape=shape, strict=False)
 
         def filled(a: jax.Array) -> jax.Array:
             real = (np.arange(engine.rows) < engine.size).reshape(-1, *[1] * (a.ndim - 1))
@@ -210,7 +210,7 @@ class SavedShards:
     def _read(self, how: dict[str, Any]) -> dict[str, Any]:
         """Let Orbax read the arrays, by name."""
         how = {self._entries[name][0]: value for name, value in how.items()}
-        found = _orbax().PyTreeCheckpointer().restore(self._path.absolute(), restore_args=how)
+        found = orbax().PyTreeCheckpointer().restore(self._path.absolute(), restore_args=how)
         return {name: found[key] for name, (key, _) in self._entries.items()}
 
 
@@ -265,7 +265,8 @@ def _group() -> Group:
     return group
 
 
-def _orbax() -> Any:
+def orbax() -> Any:
+    """Return Orbax, which is not installed with coterie itself."""
     try:
         import orbax.checkpoint
     except ImportError:
