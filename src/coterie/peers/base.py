@@ -105,7 +105,7 @@ class Peers(Pushed):
         """Bound what arrived by its distance from the client's own value, in a robust run."""
         if self._robust is None:
             return received
-        bounded = bounded_slots(received.slot, received.arrived, own, self._robust, self.each, self.seal)
+        bounded = bounded_slots(received.slot, received.arrived, own, self._robust, self._measured, self.seal)
         self._watch(clipped=bounded.clipped)
         return received._replace(slot=bounded.values, rows=None)
 
@@ -257,7 +257,7 @@ class Peers(Pushed):
         self._watch(hub_refused=self._by_id(at_hub.arrived & ~good))
         if self._robust is None:
             return at_hub._replace(arrived=arrived)
-        bounded = bounded_at_hub(at_hub.values, arrived, label, groups, self._robust, self.each, self.seal)
+        bounded = bounded_at_hub(at_hub.values, arrived, label, groups, self._robust, self._measured, self.seal)
         self._watch(hub_clipped=self._by_id(bounded.clipped))
         return at_hub._replace(values=bounded.values, arrived=arrived)
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from coterie.learning.buckets import without_same
 from coterie.numerics.tree import column
@@ -58,6 +59,10 @@ class RemoteHub(Peers):
         """See `Here._each`: one after another."""
         fn, stacked = without_same(fn, stacked)
         return one_by_one(fn, stacked, self._zero)
+
+    def _measured(self, fn: Callable, *stacked: Tree) -> Tree:
+        """See `Here._measured`: where one client has a loop (`one_by_one`), the terms are added in another order."""
+        return lax.map(lambda each: fn(*each), stacked)
 
     def _vectors(self, whole: jax.Array, site: str | None) -> Vectors:
         """Say how vectors are encoded: mirrored at a site of the round, or not."""
