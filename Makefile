@@ -101,6 +101,7 @@ bench-cpu:
 	$(bench_cpu) benchmarks/client_step.py --model mlp --device cpu
 	$(bench_cpu) benchmarks/client_step.py --model cnn --device cpu
 	$(bench_cpu) benchmarks/many_clients.py --device cpu
+	$(bench_cpu) benchmarks/stream.py
 	$(bench_cpu) benchmarks/overhead.py --device cpu
 	$(bench_cpu) benchmarks/ring.py
 	$(bench_cpu) benchmarks/sweep.py --device cpu --rounds 500
@@ -108,7 +109,7 @@ bench-cpu:
 bench-gpu:
 	$(bench_gpu) benchmarks/client_step.py --model cnn --device gpu --augment --steps 100
 	$(bench_gpu) benchmarks/client_step.py --model mlp --device gpu --steps 200
-	$(bench_gpu) benchmarks/many_clients.py --device gpu
+	$(bench_gpu) benchmarks/many_clients.py --device gpu --clients 100000
 	$(bench_gpu) benchmarks/overhead.py --device gpu
 	$(bench_gpu) benchmarks/sweep.py --device gpu --model mlp --rounds 200
 

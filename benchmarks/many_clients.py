@@ -37,6 +37,7 @@ from coterie.methods.scool_attention import ScoolAttention
 
 METHODS = ("gossip-sgd", "fedavg", "scool-attention")
 FEATURES, SAMPLES, KINDS, NEIGHBOURS = 20, 20, 50, 16
+MEASURED = ("seconds_without_compilation", "peak_bytes_of_the_process")
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "many-clients.svg"
 
 
@@ -109,6 +110,16 @@ def exponent(sizes: list[int], values: list[float]) -> float:
     return round(float(np.polyfit(np.log(sizes), np.log(values), 1)[0]), 3)
 
 
+def exponents(figures: dict[str, dict[str, Any]], least: int = 0) -> dict[str, Any]:
+    """Return the exponents of time and memory of every method, over the sizes from `least` on."""
+    found: dict[str, Any] = {}
+    for method, sizes in figures.items():
+        chosen = {int(size): values for size, values in sizes.items() if int(size) >= least}
+        if len(chosen) > 1:
+            found[method] = {name: exponent(list(chosen), [f[name] for f in chosen.values()]) for name in MEASURED}
+    return found
+
+
 def draw(file: str) -> None:
     """Draw time and memory against the number of clients, both axes logarithmic."""
     import matplotlib
@@ -164,14 +175,11 @@ def main() -> None:
     if args.alone:
         print(json.dumps(figures[methods[0]][str(args.clients[0])]))
         return
-    measured = ("seconds_without_compilation", "peak_bytes_of_the_process")
     record: dict[str, Any] = {"rounds": args.rounds, "all_seconds": round(time.perf_counter() - begun, 1)}
     record["methods"] = figures
     if len(args.clients) > 1:
-        record["exponents"] = {
-            method: {name: exponent(args.clients, [f[name] for f in sizes.values()]) for name in measured}
-            for method, sizes in figures.items()
-        }
+        record["exponents"] = exponents(figures)
+        record["exponents_from_10000_clients"] = exponents(figures, least=10_000)
     publish("many-clients", choose_device(args.device).label, record)
 
 

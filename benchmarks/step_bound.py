@@ -9,7 +9,7 @@ read and written, every activation once; copies made for convolutions are not co
 device. Compute: its multiplications at the speed of a large product. Both are measured in the same call; in float32
 both may round products to TF32. Every variant of the step is a line of `PROGRAMS`, every set of compiler flags one of
 `FLAGS`; each set has a process of its own. All compile first; then each is timed while no other is at work. Kernels are
-counted and timed from a trace of the profiler (in which XLA does not use command buffers).
+counted and timed from a trace of the profiler.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from coterie.cli import app
 from coterie.experiment import profiling
 from coterie.experiment.profiling import Profile
-from coterie.experiment.trace import operations, parts_of, scopes
+from coterie.experiment.trace import Operation, operations, part_of, parts_of, scopes
 from coterie.storage.toml import dump_toml
 
 PROGRAM = """HloModule jit_program
@@ -43,6 +43,8 @@ def test_operations_belong_to_the_outermost_scope_around_them():
     )
     assert (found["step.2"], found["dot.7"], found["fusion.1"]) == ("exchange",) * 3
     assert "counted" not in found
+    kernels = [Operation("jit_program", "command_buffer", kernel, 1, 1.0) for kernel in ("step_2", "main", "unknown")]
+    assert [part_of(kernel, found) for kernel in kernels] == ["exchange", "local_steps", ""]
     assert scopes(PROGRAM)["step"] == "jit(program)/local_steps/vmap(sin)"
 
 

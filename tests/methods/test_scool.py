@@ -334,3 +334,22 @@ def test_more_blocks_than_clients(digits):
     for method in (ScoolSBM(blocks=21), ScoolMMSBM(blocks=21)):
         with pytest.raises(CoterieError, match=r"method\.blocks is 21 but there are only 20 clients"):
             method.check(engine.task, federation)
+
+
+def test_slopes_of_very_many_clients_are_those_of_the_matrix(monkeypatch):
+    """Beyond `DENSE_LIMIT` the scores and the gradient are summed slot by slot: (D + D^T) E all the same."""
+    graph = Graph.from_edges([0, 0, 1, 2, 3, 3, 4], [1, 2, 0, 4, 0, 1, 2], 5)  # not symmetric
+    peers = LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, np.zeros(graph.present.shape))))
+    random = np.random.default_rng(0)
+    codes = jnp.asarray(random.normal(size=(5, 3)), jnp.float32)
+    target, log_p = (
+        (jnp.asarray(random.random((5, 2)), jnp.float32), jnp.asarray(random.random(5), jnp.float32)) for _ in range(2)
+    )
+    method, found = ScoolAttention(), []
+    for limit in (4096, 0):
+        monkeypatch.setattr("coterie.methods.scool_attention.DENSE_LIMIT", limit)
+        slope = method._slope(peers, codes, target, log_p, jnp.asarray(graph.present))
+        scores = jnp.where(graph.present, method._scores(peers, codes, codes), 0)
+        found.append((np.asarray(slope), np.asarray(scores)))
+    for dense, sparse in zip(*found, strict=True):
+        np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-6)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from coterie.experiment.trace import operations, parts_of
+from coterie.experiment.trace import operations, part_of, parts_of
 from coterie.peers import EXCHANGE, LOCAL
 from coterie.storage.durable import durable_write
 
@@ -153,9 +153,9 @@ class Profile(NoProfile):
             return {}
         sums = dict.fromkeys((*IN_WORDS.values(), "rest of the rounds"), 0.0)
         for operation in found:
-            sums[IN_WORDS.get(where.get(operation.name, ""), "rest of the rounds")] += operation.seconds
+            sums[IN_WORDS.get(part_of(operation, where), "rest of the rounds")] += operation.seconds
         total = sum(sums.values())
-        if not total or not any(operation.name in where for operation in found):
+        if sums["rest of the rounds"] == total:
             self.note = "the trace does not name operations, so local steps and exchange are not told apart"
             return {}
         count = sum(operation.calls for operation in found)

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Operation", "operations", "parts_of", "scopes"]
+__all__ = ["Operation", "operations", "part_of", "parts_of", "scopes"]
 
 HOLDERS = re.compile(r"^(while|call|conditional|async|fusion_call)([._-]|$)")
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 CALLED = re.compile(r"(?:calls|to_apply|body)=%?([\w.\-]+)")
 MENTIONED = re.compile(r"%([\w.\-]+)")
+SIGN = re.compile(r"[^\w]")
 NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 INSTRUCTION = re.compile(r'^\s*(?:ROOT )?%?([\w.\-]+) = .*metadata=\{[^}]*?op_name="([^"]*)"')
 
@@ -106,7 +107,14 @@ def parts_of(program: str, scope_names: Sequence[str]) -> dict[str, str]:
         for name in reversed(names):  # what an operation is for comes after it
             if not found[name] and name not in paths:
                 found[name] = _most(found.get(user, "") for user in users.get(name, ())) or usual[group]
-    return {name: part for name, part in found.items() if part}
+    # A GPU runs groups of kernels as one command buffer, by whose name its trace calls those that have none.
+    return {name: part for name, part in (usual | found).items() if part}
+
+
+def part_of(operation: Operation, parts: dict[str, str]) -> str:
+    """Return the part of an operation by its name, or by its kernel's, in which signs are underscores; "": in none."""
+    plain = {SIGN.sub("_", name): part for name, part in parts.items()}
+    return parts.get(operation.name) or plain.get(operation.kernel) or plain.get(operation.name, "")
 
 
 def _scope(path: str, scope_names: Sequence[str]) -> str:

@@ -23,6 +23,8 @@ from coterie.traced import changed, is_off
 
 __all__ = ["LocalSGD", "Trained"]
 
+AHEAD = 2048  # samples of a client's round up to which all its minibatches are drawn at once, so that memory is bounded
+
 
 class Trained(NamedTuple):
     """The result of a client's local training."""
@@ -165,7 +167,7 @@ class LocalSGD:
         start = (variables, optimiser_state, jnp.zeros((), task.dtype))
         n = data.x.shape[0]
         if self.steps and epochs is None:
-            carry = lax.fori_loop(0, self.steps, lambda t, c: step(c, *self._draw(n, data.count, key, t)), start)
+            carry = self._with_drawn(lambda t: self._draw(n, data.count, key, t), step, start)
             return Trained(carry[0], carry[1], carry[2] / self.steps)
         epochs = self.epochs if epochs is None else epochs
         size = min(self.batch_size, n) or n
@@ -190,6 +192,13 @@ class LocalSGD:
 
         carry = lax.fori_loop(0, epochs, one_epoch, start)
         return Trained(carry[0], carry[1], carry[2] / (epochs * own_steps))
+
+    def _with_drawn(self, draw: Callable[[Any], tuple], step: Callable[..., tuple], start: tuple) -> tuple:
+        """Take all steps, with minibatches that are drawn before the first: fewer kernels on a GPU (measured)."""
+        if not 0 < self.steps * self.batch_size <= AHEAD:
+            return lax.fori_loop(0, self.steps, lambda t, carry: step(carry, *draw(t)), start)
+        drawn = jax.vmap(draw)(jnp.arange(self.steps))
+        return lax.scan(lambda carry, at: (step(carry, *at), None), start, drawn)[0]
 
     def local_steps(self, task: Task, data: Split) -> Any:
         """Return how many local steps one client takes in a round."""
