@@ -1,9 +1,9 @@
 """Simulation = peers: every method, in turn in one group of processes; every number and byte must be the same.
 
-Numbers may differ by `ROUNDING`; the result says for which methods. A site has one client, so that the compiler does
-away with the loop over clients there; it may then join operations of the loop and of the code around it, for example
-a product and a sum into one operation with one rounding, which it does not in a simulation of all clients. Where a
-method adds what it has multiplied, it seals the product (`Peers.seal`); libraries, such as Adam's step, do not.
+Numbers may differ by `ROUNDING`; the result says for which methods. A site has one client; it gets a loop all the same
+(`peers/turns.py`), so that the compiler does not join its operations with the code around. Where a method adds what it
+has multiplied outside of such a loop, it seals the product (`Peers.seal`). Inside, a sum of two products (Adam's
+moments, say) may still be rounded in two ways.
 """
 
 import tempfile

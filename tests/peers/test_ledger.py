@@ -115,3 +115,13 @@ def test_a_run_of_each_kind_by_formula(device, x64):
         ledger.add(1, block.traffic)
         assert ledger.totals()["sent"].tolist() == (3 * sent).tolist()
         assert ledger.totals()["received"].tolist() == (3 * sent).tolist()
+
+
+def test_a_table_of_a_ledger_from_a_file_is_that_of_the_run():
+    """A file has counts in the narrowest type: here 200 and 100 bytes on one edge, in numbers of 8 bits."""
+    sent = traffic(heard={(0, 1, 0): 200}, told={(0, 0, 0): 100})
+    ledger, read = Ledger(NAMES, GRAPH.neighbours), Ledger(NAMES, GRAPH.neighbours)
+    ledger.add(1, sent)
+    read.add(1, Traffic(*(values.astype(np.uint8) for values in sent)))
+    assert [tuple(row) for row in read.edges().itertuples(index=False)] == [(1, "a", "b", 2, 300)]
+    assert read.edges().equals(ledger.edges())

@@ -129,8 +129,13 @@ class Ledger:
                 neighbours = block.get("neighbours", self.neighbours)
                 other = neighbours[row, index[2]] if link in _EDGE_LINKS else np.full(len(me), hub)
                 sender, receiver = (other, me) if link in ("heard", "down") else (me, other)
-                rows = {"round": block["rounds"][index[0]], "sender": names[sender], "receiver": names[receiver]}
-                rows |= {"messages": messages[index], "bytes": block[f"{link}_bytes"][index]}
+                # Files hold counts in the narrowest type that fits; a table is the same, read or not.
+                rounds, count, size = (
+                    values.astype(np.int64)
+                    for values in (block["rounds"][index[0]], messages[index], block[f"{link}_bytes"][index])
+                )
+                rows = {"round": rounds, "sender": names[sender], "receiver": names[receiver]}
+                rows |= {"messages": count, "bytes": size}
                 frames.append(pd.DataFrame(rows))
         empty = pd.DataFrame({"round": [], "sender": [], "receiver": [], "messages": [], "bytes": []})
         if not frames:
