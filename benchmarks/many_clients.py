@@ -6,7 +6,7 @@
 
 Logistic regression on 20 features, 20 training samples for each client, who is one of 50 planted kinds. `gossip-sgd`
 has a random graph with 16 neighbours each, `scool-attention` the candidates that the graph `similarity` finds: the 16
-nearest of each client by local models, in both directions. Making the graph is part of the time.
+nearest of each client by local models, in both directions, at most 32. Making the graph is part of the time.
 
 With several numbers of clients every run has a process of its own, so that its peak memory is its own. The exponent is
 the slope of a line through the logarithms; of the time without compilation, which does not depend on the clients.
@@ -61,7 +61,7 @@ def settings(method: str, clients: int) -> dict[str, Any]:
     if method == "gossip-sgd":
         return {"method": method, "graph": KRegular(k=NEIGHBOURS)}
     if method == "scool-attention":
-        graph = Similarity(space="model", k=NEIGHBOURS, connect=True)
+        graph = Similarity(space="model", k=NEIGHBOURS, most=2 * NEIGHBOURS, connect=True)
         return {"method": ScoolAttention(fraction=min(1.0, NEIGHBOURS / clients)), "graph": graph}
     return {"method": method}
 

@@ -5,7 +5,7 @@ import pytest
 
 from coterie.graphs import forest
 from coterie.graphs.forest import forest_bridges, forest_neighbours
-from coterie.graphs.proximity import Points, nearest, shortest_bridges
+from coterie.graphs.proximity import Points, at_most, both_ways, nearest, shortest_bridges
 from coterie.numerics.components import connected_components
 
 
@@ -40,3 +40,15 @@ def test_bridges_join_all_parts_and_are_short(clustered):
     assert connected_components(label[bridges[:, 0]], label[bridges[:, 1]], 60).max() == 0
     lengths = Points(points).distances(bridges).sum()
     assert lengths < 1.5 * Points(points).distances(shortest_bridges(Points(points), label)).sum()
+
+
+def test_nobody_keeps_more_neighbours_than_the_limit(clustered):
+    _, points = clustered
+    edges = both_ways(forest_neighbours(points, 8))
+    lengths = Points(points).distances(edges)
+    kept = at_most(edges, lengths, 10)
+    assert np.bincount(edges.ravel()).max() > np.bincount(kept.ravel()).max() == 10
+    popular = int(np.bincount(edges.ravel()).argmax())
+    of_popular = (edges == popular).any(1)
+    longest = np.sort(lengths[of_popular])[9]  # its tenth shortest: whatever is longer went
+    assert Points(points).distances(kept[(kept == popular).any(1)]).max() <= longest

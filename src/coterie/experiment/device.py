@@ -116,6 +116,7 @@ def _of_all_processes(address: Address, kind: str, index: int | None, devices: i
 
     from coterie import __version__
     from coterie.numerics.threefry import write_out_on_cpu
+    from coterie.processes.code import code_digest
     from coterie.processes.group import join
 
     count = address.processes
@@ -129,7 +130,8 @@ def _of_all_processes(address: Address, kind: str, index: int | None, devices: i
     jax.config.update("jax_num_cpu_devices", each)
     keep_programs()
     write_out_on_cpu()
-    join(address, {"version of coterie": __version__, "version of JAX": jax.__version__, "--devices": str(devices)})
+    versions = {"version of coterie": __version__, "version of JAX": jax.__version__, "code of coterie": code_digest()}
+    join(address, {**versions, "--devices": str(devices)})
     with _threads(each):
         gpus = [] if kind == "cpu" else _gpus(jax)
         if kind == "gpu" and not gpus:

@@ -10,6 +10,7 @@ import numpy as np
 
 __all__ = [
     "Points",
+    "at_most",
     "both_ways",
     "covariance_points",
     "direction_points",
@@ -123,6 +124,16 @@ def both_ways(neighbours: np.ndarray) -> np.ndarray:
     keys = np.sort(pairs[:, 0] * np.int64(len(neighbours)) + pairs[:, 1])  # rows of pairs sort ten times more slowly
     edges = np.divmod(keys[np.diff(keys, prepend=-1) > 0], len(neighbours))
     return np.stack(edges, 1).astype(np.int32)
+
+
+def at_most(edges: np.ndarray, lengths: np.ndarray, most: int) -> np.ndarray:
+    """Return the edges `[m, 2]` that are among the `most` shortest of both their ends: nobody has more neighbours."""
+    ends, number = edges.T.ravel(), np.tile(np.arange(len(edges)), 2)
+    order = np.lexsort((number, np.tile(lengths, 2), ends))
+    count = np.bincount(ends)
+    rank = np.empty(len(ends), np.int64)
+    rank[order] = np.arange(len(ends)) - np.repeat(np.cumsum(count) - count, count)  # among the edges of one end
+    return edges[(rank.reshape(2, -1) < most).all(0)]
 
 
 def shortest_bridges(points: Points, component: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ from coterie.graphs.graph import Graph
 from coterie.graphs.measured import HubTraffic, MeasuredGraph, graph_of
 from coterie.graphs.proximity import (
     Points,
+    at_most,
     both_ways,
     covariance_points,
     direction_points,
@@ -65,6 +66,11 @@ class Similarity:
     space: Literal["data", "features", "model"] = param("data", "what is compared: samples, covariances, local models")
     k: int | None = param(
         None, "nearest neighbours that each client asks for; default 5, or all others where there are fewer", at_least=1
+    )
+    most: int | None = param(
+        None,
+        "most neighbours of a client, the nearest of those it asks for and that ask for it; default: all",
+        at_least=1,
     )
     metric: Literal["auto", "mmd", "log-euclidean", "frobenius", "cosine", "l2"] = param(
         "auto", "mmd; log-euclidean or frobenius for features; cosine or l2 for models; auto: the first of these"
@@ -199,6 +205,8 @@ class Similarity:
         k = min(NEIGHBOURS, len(points) - 1) if self.k is None else self.k
         forest = self.search == "forest" or (self.search == "auto" and len(points) > ALL_PAIRS)
         edges = both_ways(forest_neighbours(points.vectors, k) if forest else nearest(points, k))
+        if self.most is not None:
+            edges = at_most(edges, points.distances(edges), self.most)
         component = connected_components(edges[:, 0], edges[:, 1], len(points))
         count = int(component.max()) + 1
         if count > 1:

@@ -6,7 +6,9 @@ with a sentence that names it. JAX itself would wait for ever, or abort with a t
 """
 
 import contextlib
+import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -22,6 +24,7 @@ BEAT, SILENCE = 1.0, 30.0  # seconds
 SENTENCE = 500  # letters
 LEAVING = 5.0  # seconds in which the others may read why this process stops
 _joined: "list[Group]" = []
+_handlers: list[Any] = []
 
 
 class Group:
@@ -178,10 +181,30 @@ def join(address: Address, versions: dict[str, str]) -> Group:
     from jax._src.distributed import global_state  # the texts have no public name yet; Orbax takes them here, too
 
     group = Group(address, global_state.client)
+    _speak_before_abort(group)
     group.watch()
     _joined.append(group)
     group.refuse_differences(versions)
     return group
+
+
+def _speak_before_abort(group: Group) -> None:
+    """Say who is gone when JAX's C++ code aborts, as it does as soon as process 0 is: no Python code can prevent that.
+
+    The handler is called by the thread that aborts, so it is one of C, not of Python's `signal`.
+    """
+    if group.index == 0:
+        return
+
+    def end(number: int) -> None:
+        sentence = f"coterie: process 0 has ended, or cannot be reached any more; process {group.index} ends, too\n"
+        os.write(2, sentence.encode())
+        os._exit(1)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
+    _handlers.append(handler)  # C does not keep it alive
+    with contextlib.suppress(OSError, AttributeError):  # a system without such a library keeps JAX's own end
+        ctypes.CDLL(None).signal(int(signal.SIGABRT), handler)
 
 
 @contextlib.contextmanager
