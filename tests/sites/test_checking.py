@@ -54,6 +54,13 @@ def test_what_is_wrong_with_a_federation_is_said(change, sentences):
         assert part in said
 
 
+@pytest.mark.parametrize(("graph", "warned"), [("ring", True), ("complete", False)])
+def test_robust_sums_of_two_neighbours_cannot_tell_who_is_the_attacker(graph, warned):
+    found = check_federation(federation_of(run={"robust": "clip"}, graph={"name": graph}))
+    assert found.wrong == []
+    assert any("fewer than three neighbours" in line and MEMBERS[0]["name"] in line for line in found.lines) is warned
+
+
 def test_a_site_is_checked_with_its_keys_limits_and_data(tmp_path):
     Authority.create("ours", 10).save(tmp_path)
     Authority.read(tmp_path).issue_files(tmp_path, "north", ["127.0.0.1"], 3)

@@ -31,6 +31,7 @@ def check_federation(federation: FederationFile, site: SiteFile | None = None) -
         outline = Outline.of(federation)
         wrong += _unreachable_pairs(federation, outline)
         lines.append(_bytes(federation, outline))
+        lines += _few_to_compare(federation, outline)
     except CoterieError as error:
         wrong.append(str(error))
     if site is not None:
@@ -84,6 +85,21 @@ def _unreachable_pairs(federation: FederationFile, outline: Outline) -> list[str
         for a, b in lost[:MANY]
     ]
     return said + ([f"and so do {len(lost) - MANY} more pairs"] if len(lost) > MANY else [])
+
+
+def _few_to_compare(federation: FederationFile, outline: Outline) -> list[str]:
+    """Say for whom robust sums cannot tell who is the attacker."""
+    if federation.experiment.run.robust is None:
+        return []
+    heard = outline.graph.present.sum(1)
+    few = [member.name for member, count in zip(federation.members, heard, strict=True) if 0 < count < 3]
+    if not few:
+        return []
+    names = ", ".join(few[:MANY]) + (f" and {len(few) - MANY} more" if len(few) > MANY else "")
+    return [
+        f"run.robust: {names}: fewer than three neighbours, so one attacker is at least half of what is heard, and an "
+        "honest neighbour may be clipped in its place; choose a graph with more neighbours"
+    ]
 
 
 def _wrong_keys(federation: FederationFile, site: SiteFile) -> list[str]:
