@@ -17,6 +17,7 @@ from coterie.graphs.topologies import Ring
 from coterie.learning.task import Variables
 from coterie.methods import FedAvg, GossipSGD, Local
 from coterie.models.mlp import Mlp
+from coterie.numerics import tree
 from coterie.traced import is_off
 from support.cases import Weights, own, regression, run, slope, training, weights_of
 
@@ -224,4 +225,4 @@ def test_the_models_are_those_of_the_state(device):
     federation = regression([4, 3])
     started = training(federation, FedAvg(lr=0.1, **FULL), device)
     state, models = run(started, 2)
-    assert (weights_of(started.models(state, 2)) == models).all()
+    assert (weights_of(tree.for_each(started.models(state, 2), 2)) == models).all()
