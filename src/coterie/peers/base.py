@@ -211,7 +211,7 @@ class Peers(Pushed):
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
     ) -> tuple[Tree, jax.Array, Tree]:
         """Return the mean of the values, the weight behind it, and what is beside; see `mean_of`."""
-        raise NotImplementedError
+        raise TypeError("mean_of is for peers that have `same`, and only those of a simulation do")
 
     @jax.named_scope(EXCHANGE)
     def centres(
