@@ -120,13 +120,13 @@ def test_who_comes_back_learns_the_run_and_the_round():
     meetings = started(board)
     for meeting in meetings:
         meeting.say(round=9)
-        meeting.control.given_up.add("south")
+        meeting.control.missed["south"] = 9
     meetings[2].control.leave()
     back = member(board, "south", session=77)
     assert not back.start(meetings[0].card.run, 4)
     assert back.current(5) == 10  # in round 9 nobody waits for it any more
     for meeting in (*meetings[:2], meetings[3]):
-        meeting.control.given_up.clear()
+        meeting.control.missed.clear()
     assert back.current(5) == 9
 
 
@@ -169,6 +169,20 @@ def test_one_member_alone_cannot_make_the_others_skip_rounds():
         meeting.say(round=3)
     meetings[3].say(round=2_000_000)
     assert meetings[0].current(3) == 3
+
+
+def test_who_was_not_missed_goes_on_with_its_own_round_however_far_the_others_are():
+    """In rounds in which nobody hears it, others get ahead: nothing of its rounds is left out for that."""
+    meetings = started(Switchboard())
+    for meeting in meetings[1:]:
+        meeting.say(round=7)
+        meeting.control.missed["north"] = 4
+    assert meetings[0].current(5, late=False) == 5
+    assert meetings[0].current(5) == 7  # it was away
+    assert meetings[0].current(4, late=False) == 7  # in round 4 they did not get what it would send
+    meetings[2].control.missed["north"] = 7
+    meetings[1].control.missed["north"] = meetings[3].control.missed["north"] = 7
+    assert meetings[0].current(5, late=False) == 8
 
 
 def test_a_wrong_newcomer_does_not_stop_those_who_run():

@@ -20,14 +20,14 @@ class Switchboard:
 
 class _End:
     def __init__(self, board, name):
-        self.board, self.name, self.given_up = board, name, set()
+        self.board, self.name, self.missed = board, name, {}
 
     def alive(self):
         with self.board.lock:
             return frozenset(self.board.there)
 
-    def absent(self):
-        return frozenset(self.given_up)
+    def given_up(self):
+        return dict(self.missed)
 
     def answer(self, topic, fn):
         self.board.answers[self.name][topic] = fn

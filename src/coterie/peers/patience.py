@@ -34,6 +34,8 @@ class Patience:
     def __init__(self, changed: threading.Condition, ping: Callable[[str], None], counts: Counts):
         self.alive: set[str] = set()  # members whose token is there
         self.absent: set[str] = set()  # members that were given up in this round
+        self.given_up: dict[str, int] = {}  # the last round in which a member was given up, or not sent to
+        self._round = 0
         self.waits = False  # whether this process waits just now
         self.left = self.limit = 0.0  # seconds
         self._changed, self._ping, self._counts = changed, ping, counts
@@ -41,8 +43,9 @@ class Patience:
         self._said: dict[str, tuple[bytes, float]] = {}  # what a member said it does, and when
         self._stopped = threading.Event()
 
-    def start_round(self, limit: float) -> None:
+    def start_round(self, number: int, limit: float) -> None:
         """Begin a round with so many seconds: everybody who is there counts again."""
+        self._round = number
         for name in self.absent:
             self._missed[name] = self._missed.get(name, 0) + 1
             self._counts.absent[name] += 1
@@ -55,6 +58,10 @@ class Patience:
     def hear(self, name: str, what: bytes = COMPUTES) -> None:
         """Note that a member said something."""
         self._said[name] = (what if what in SHARES else COMPUTES, time.monotonic())
+
+    def miss(self, name: str) -> None:
+        """Note that this round goes on without a member: it was given up, or a message for it was not sent."""
+        self.given_up[name] = self._round
 
     def came(self, name: str) -> None:
         """Note that a frame of the present exchange came from a member."""
@@ -93,7 +100,10 @@ class Patience:
             now = time.monotonic()
             spent = self.limit - self.left + now - began
             unsettled = [name for name in names if name not in self.absent and not settled(name)]
-            self.absent.update(name for name in unsettled if not self._worth(name, spent, now))
+            for name in unsettled:
+                if not self._worth(name, spent, now):
+                    self.absent.add(name)
+                    self.miss(name)
             unsettled = [name for name in unsettled if name not in self.absent]
             if not unsettled:
                 return

@@ -74,7 +74,7 @@ class ZenohCarrier:
         self._rounds = 0  # begun since this process is here
         self._round = 0
         self._patience = Patience(self._changed, self._ping, self.counts)
-        self._patience.start_round(network.start_deadline)
+        self._patience.start_round(0, network.start_deadline)
         self._lost: set[Pair] = set()
         self._untaken: set[Pair] = set()
 
@@ -129,9 +129,9 @@ class ZenohCarrier:
         """Return the member with which a client lives."""
         return self._home.get(client, "nobody")
 
-    def absent(self) -> frozenset[str]:
-        """Return the members that were given up in this round."""
-        return frozenset(self._patience.absent)
+    def given_up(self) -> dict[str, int]:
+        """Return the last round that went on without a member, by name: it was given up, or gone."""
+        return dict(self._patience.given_up)
 
     def begin_run(self, run: int) -> None:
         """Send and take frames of this run from now on: its number is agreed on after the members have met."""
@@ -160,7 +160,8 @@ class ZenohCarrier:
             courier.forget(number)
         self._rounds += number != self._round or self._rounds == 0
         self._round = number
-        self._patience.start_round(self._network.start_deadline if self._rounds <= 2 else self._network.deadline)
+        limit = self._network.start_deadline if self._rounds <= 2 else self._network.deadline
+        self._patience.start_round(number, limit)
         self._inbox.start_round(number)
 
     def exchange(
@@ -237,6 +238,8 @@ class ZenohCarrier:
             if name in self._patience.alive:
                 note, body = pack_parcel(self._run, *place, content)
                 self._couriers[name].send(place, note, body, name in self._patience.absent)
+            else:
+                self._patience.miss(name)
         return essential
 
     def _drain(self, before: float) -> None:

@@ -41,7 +41,7 @@ class Card(NamedTuple):
     started: bool = False  # it is in this run now
     round: int = 0  # the one it is in
     began: dict[str, int] = {}  # noqa: RUF012  # where it has started: the sessions, by name, of those it started with
-    absent: list[str] = []  # noqa: RUF012  # whom it has given up in this round
+    given_up: dict[str, int] = {}  # noqa: RUF012  # the last round that went on without a member, by name
 
     @classmethod
     def of_this_process(cls, hash: str, contract: str, processor: str) -> "Card":

@@ -39,8 +39,8 @@ class Control(Protocol):
     def alive(self) -> frozenset[str]:
         """Return the members that are there."""
 
-    def absent(self) -> frozenset[str]:
-        """Return the members that were given up in this round."""
+    def given_up(self) -> dict[str, int]:
+        """Return the last round that went on without a member, by name."""
 
     def answer(self, topic: str, fn: Callable[[str, bytes], bytes]) -> None:
         """Answer requests about a topic with `fn(name of the sender, payload)`."""
@@ -101,7 +101,7 @@ class Meeting:
         card = Card.decode(payload)
         if card is not None:
             self._see(sender, card)
-        return self.card._replace(absent=sorted(self.control.absent())).encode()
+        return self.card._replace(given_up=self.control.given_up()).encode()
 
     def _graph(self, sender: str, payload: bytes) -> bytes:
         """Give the graph in use, if the stage that ends with the round in the request is over here."""
@@ -220,18 +220,26 @@ class Meeting:
 
     # -- between rounds --------------------------------------------------------------------------------------------
 
-    def current(self, number: int) -> int:
+    def current(self, number: int, late: bool = True) -> int:
         """Return the round to go on with, asking those who are there: `number`, or a later one that they are in.
 
-        Members that have given this one up for their round will hear it in the next one. Where there are more than two
-        others, two must be as far: one alone cannot make the others skip rounds.
+        Others may be ahead without having missed anything of this member, where they do not hear it in every round:
+        then it goes on with `number`, and what they sent in that round is here. Members that have given it up for
+        their round will hear it in the next one. Where there are more than two others, two must be as far: one alone
+        cannot make the others skip rounds.
+
+        Args:
+            number: the round that follows the last one of this member.
+            late: whether it was away: then it goes to the others' round, whether or not they missed it.
         """
-        cards = [card for card in self.look_around().values() if card.started and card.run == self.card.run]
-        rounds = sorted((card.round for card in cards), reverse=True)
+        there = self.look_around().items()
+        cards = {name: card for name, card in there if card.started and card.run == self.card.run}
+        rounds = sorted((card.round for card in cards.values()), reverse=True)
         latest = rounds[min(len(rounds) - 1, 1 if len(self.names) > 3 else 0)] if rounds else 0
-        if latest <= number:
+        missed = {name: card.given_up.get(self.me, -1) for name, card in cards.items()}
+        if latest <= number or not (late or max(missed.values()) >= number):
             return number
-        waiting = any(card.round >= latest and self.me not in card.absent for card in cards)
+        waiting = any(card.round >= latest and missed[name] < card.round for name, card in cards.items())
         return latest if waiting else latest + 1
 
     def company(self, number: int, refuse: Callable[[], None] = lambda: None) -> None:

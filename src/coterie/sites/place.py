@@ -127,7 +127,7 @@ class Site(Place):
         self.meeting.company(number, self._refuse)
         number = max(number, self.meeting.card.round)
         if self._late or self.network.heard_round > number:
-            number = self.meeting.current(number)
+            number = self.meeting.current(number, self._late)
         self._late = False
         self.meeting.say(round=number)
         return number
