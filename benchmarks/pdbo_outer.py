@@ -90,6 +90,7 @@ def paired(runs: dict[str, list[dict[str, dict[str, Any]]]], base: str = BASE) -
 def of_one_shape(federations: Sequence[Federation]) -> list[Federation]:
     """Pad the clients of all partitions to the same number of rows, so that one program serves them all."""
     parts = ("train", "validation", "test")
+    federations = [each.in_buckets([np.arange(len(each))]) for each in federations]  # one stack
     rows = {part: max(getattr(each, part).x.shape[1] for each in federations) for part in parts}
 
     def padded(array: np.ndarray, count: int) -> np.ndarray:

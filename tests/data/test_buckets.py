@@ -34,6 +34,19 @@ def test_like_clients_are_one_stack():
     assert len(group_by_size(np.array([[1, 900], [0, 90], [1, 200]]), [100] * 3)) == 1  # little to save
 
 
+def test_roles_of_a_play_are_not_padded_to_the_longest():
+    """A padded text is a row of steps of a recurrent network, so texts are divided long before memory is short."""
+    roles = np.repeat([f"role-{i}" for i in range(20)], [100] + [5] * 19)
+    texts = np.random.default_rng(0).integers(0, 80, (len(roles), 200)).astype(np.int32)
+    federation = ct.load(ct.pool(texts, texts, owner=roles, kind="next-character"), "natural")
+    rows = sum(part.x.shape[0] * part.x.shape[1] for part, _ in federation.train.stacks)
+    assert isinstance(federation.train, Buckets)
+    assert rows <= 2 * federation.train.count.sum() < 20 * federation.train.count.max()
+    for i in range(20):
+        kept = federation.train.rows(i)[0]
+        assert np.array_equal(kept, texts[roles == f"role-{i}"][: len(kept)])
+
+
 def many_small_and_one_large():
     """1,000 clients of 10 rows and one of 100,000, with ten inputs."""
     owner = np.concatenate([np.repeat([f"site-{i}" for i in range(1000)], 10), np.repeat("large", 100_000)])

@@ -355,7 +355,7 @@ class TestReal:
         federation = load("shakespeare", source="plays", at_least=26, clients=20)
         assert len(federation) == 20
         assert all("/" in name for name in federation.names)
-        assert federation.train.x.shape[2:] == (80,)
+        assert federation.train.rows(0)[0].shape[1:] == (80,)
 
     def test_every_role_with_more_than_2000_characters(self):
         """446 roles say at least 2,000 characters, so those with 25 windows of 80 characters are hardly fewer."""

@@ -14,7 +14,9 @@ from coterie.errors import CoterieError
 from coterie.storage.memory import available, in_words
 
 __all__ = [
+    "CHARACTER",
     "ROWS",
+    "TEXTS",
     "Buckets",
     "Part",
     "Split",
@@ -29,6 +31,8 @@ __all__ = [
 # many samples, and the batches of an evaluation, then have one size for all clients, whatever the buckets are: sums
 # over longer rows of zeros may be rounded differently.
 ROWS = 64
+TEXTS = 8  # the same for texts, whose padding is dear
+CHARACTER = 32  # times its bytes that a character of a text counts: a step of a recurrent network for each of them
 FREE = 32 << 20  # bytes of padding that are not worth a second bucket, which takes time to compile
 MOST = 8  # buckets
 ONE_ARRAY = "array x or y; use rows(i), which returns those of client i"
@@ -145,7 +149,10 @@ def joined(parts: tuple[Split, ...], places: tuple[np.ndarray, ...]) -> Buckets:
 
 
 def gathered(
-    rows_of: Callable[[int], tuple[np.ndarray, np.ndarray]], count: np.ndarray, places: Sequence[np.ndarray]
+    rows_of: Callable[[int], tuple[np.ndarray, np.ndarray]],
+    count: np.ndarray,
+    places: Sequence[np.ndarray],
+    rows: int = ROWS,
 ) -> Part:
     """Gather each client's rows into padded stacks; one client at a time, so that images are in memory only once.
 
@@ -153,9 +160,10 @@ def gathered(
         rows_of: returns the inputs and the targets of a client.
         count: how many each client has `[K]`.
         places: the clients of each stack, together all of them.
+        rows: that a stack has at least, where there are several and one has them.
     """
     count = np.asarray(count, np.int32)
-    least = min(ROWS, int(count.max(initial=1))) if len(places) > 1 else 1
+    least = min(rows, int(count.max(initial=1))) if len(places) > 1 else 1
 
     def stack(where: np.ndarray) -> Split:
         size = max(1, least, int(count[where].max(initial=0)))
@@ -180,32 +188,33 @@ def divided(part: Part, places: Sequence[np.ndarray]) -> Part:
 # -- which clients share a bucket ---------------------------------------------------------------------------------
 
 
-def padded_bytes(counts: np.ndarray, row_bytes: Sequence[int], places: Sequence[np.ndarray]) -> int:
+def padded_bytes(counts: np.ndarray, row_bytes: Sequence[int], places: Sequence[np.ndarray], rows: int = ROWS) -> int:
     """Return the bytes of the stacks: `counts [P, K]` samples of each part and client, of `row_bytes [P]` each."""
-    least = np.minimum(ROWS, counts.max(1)) if len(places) > 1 else 1
+    least = np.minimum(rows, counts.max(1)) if len(places) > 1 else 1
     sizes = [len(where) * np.maximum(counts[:, where].max(1), least) for where in places]
     return int(np.sum(sizes, 0, dtype=np.int64) @ np.asarray(row_bytes, np.int64))
 
 
-def group_by_size(counts: np.ndarray, row_bytes: Sequence[int]) -> list[np.ndarray]:
+def group_by_size(counts: np.ndarray, row_bytes: Sequence[int], rows: int = ROWS) -> list[np.ndarray]:
     """Divide clients into as few buckets as keep the padding below the size of the data, or small.
 
     Args:
         counts: how many samples of each part (train, validation, test) each client has, `[P, K]`.
         row_bytes: the bytes of one sample of each part.
+        rows: see `gathered`.
     """
     each = np.asarray(row_bytes, np.int64)
     everyone = [np.arange(counts.shape[1])]
     limit = max(2 * int(counts.sum(1, dtype=np.int64) @ each), FREE)
-    if padded_bytes(counts, row_bytes, everyone) <= limit:
+    if padded_bytes(counts, row_bytes, everyone, rows) <= limit:
         return everyone
-    least = np.minimum(ROWS, counts.max(1))
+    least = np.minimum(rows, counts.max(1))
     weight = each @ np.maximum(counts, least[:, None]).astype(np.int64)
     grade = np.unique(np.round(np.log2(np.maximum(weight, 1)) * GRADES), return_inverse=True)[1]
     places = everyone
     for buckets in _divisions(counts, each, least, grade):
         places = [np.flatnonzero((grade >= first) & (grade < end)) for first, end in buckets]
-        if padded_bytes(counts, row_bytes, places) <= limit:
+        if padded_bytes(counts, row_bytes, places, rows) <= limit:
             break
     return places
 

@@ -11,7 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.data.buckets import Part, gathered, group_by_size, padded_bytes, refuse_too_large
+from coterie.data.buckets import (
+    CHARACTER,
+    ROWS,
+    TEXTS,
+    Part,
+    gathered,
+    group_by_size,
+    padded_bytes,
+    refuse_too_large,
+)
 from coterie.data.clients import PARTS, Federation
 from coterie.data.labels import centred
 from coterie.data.samples import Samples
@@ -111,7 +120,7 @@ class Splits:
         if tests is not None and pool.test is not None:
             shift = fields.get("target_mean", 0.0) if pool.table is None else 0.0
             test_pool = (pool.test[0], pool.test[1] - shift if shift else pool.test[1])
-        stacks: dict[str, Any] = _in_stacks([(x, y), (x, y), test_pool], (train, validation, test), names)
+        stacks: dict[str, Any] = _in_stacks([(x, y), (x, y), test_pool], (train, validation, test), names, pool.kind)
         return Federation(
             names=names,
             **stacks,
@@ -184,15 +193,18 @@ class Splits:
         return rows[~taken], rows[taken]
 
 
-def _in_stacks(pools: Sequence[tuple[np.ndarray, np.ndarray]], rows: Any, names: Sequence[str]) -> dict[str, Any]:
+def _in_stacks(
+    pools: Sequence[tuple[np.ndarray, np.ndarray]], rows: Any, names: Sequence[str], kind: str
+) -> dict[str, Any]:
     """Gather each client's samples: `rows` has for each pool (of train, validation, test) every client's positions."""
     counts = np.array([[len(part) for part in parts] for parts in rows], np.int32)  # [3, K]
     row_bytes = [sum(a.dtype.itemsize * int(np.prod(a.shape[1:], dtype=np.int64)) for a in pool) for pool in pools]
-    places = group_by_size(counts, row_bytes)
-    refuse_too_large(names, counts, padded_bytes(counts, row_bytes, places))
+    dear, least = (CHARACTER, TEXTS) if kind == "next-character" else (1, ROWS)
+    places = group_by_size(counts, [dear * size for size in row_bytes], least)
+    refuse_too_large(names, counts, padded_bytes(counts, row_bytes, places, least))
 
     def part(pool: tuple[np.ndarray, np.ndarray], parts: Sequence[np.ndarray], count: np.ndarray) -> Part:
-        return gathered(lambda i: (pool[0][parts[i]], pool[1][parts[i]]), count, places)
+        return gathered(lambda i: (pool[0][parts[i]], pool[1][parts[i]]), count, places, least)
 
     return dict(zip(PARTS, map(part, pools, rows, counts), strict=True))
 

@@ -10,7 +10,7 @@ from jax import Array
 
 from coterie.models.conv import Padding, Pair, conv2d, explicit_padding, pair
 
-__all__ = ["Conv1d", "Conv2d", "GroupNorm", "PaddingMode", "uniform"]
+__all__ = ["Conv1d", "Conv2d", "GroupNorm", "PaddingMode", "rows_of", "uniform"]
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 NUMPY_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -20,6 +20,23 @@ def uniform(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
     """Draw from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's initialisation of linear, convolution and LSTM layers."""
     bound = 1 / math.sqrt(fan_in)
     return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+@jax.custom_jvp
+def rows_of(table: Array, numbers: Array) -> Array:
+    """Return rows of a table, such as the embeddings of characters.
+
+    Its derivative is a product with ones and zeros. JAX's own adds row by row, which GPUs do one after another where
+    rows are bfloat16: a tenth of the time of a step of an LSTM.
+    """
+    return jnp.take(table, numbers, axis=0, mode="clip")
+
+
+@rows_of.defjvp
+def _rows_moved(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    table, numbers = primals
+    which = jax.nn.one_hot(jnp.clip(numbers, 0, len(table) - 1), len(table), dtype=table.dtype)
+    return rows_of(table, numbers), which @ tangents[0]
 
 
 class Conv2d(eqx.Module):

@@ -2,11 +2,10 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from coterie.errors import CoterieError
-from coterie.models.layers import uniform
+from coterie.models.layers import rows_of, uniform
 from coterie.models.recurrent import lstm_layer
 from coterie.spec import param, spec
 
@@ -56,7 +55,7 @@ class LstmNetwork(eqx.Module):
 
     def __call__(self, x: Array, key: Array | None = None) -> Array:
         """Return the outputs `[length, characters]` for one text `[length]` of character numbers."""
-        states = jnp.take(self.embedding.weight, x, axis=0, mode="clip")
+        states = rows_of(self.embedding.weight, x)
         for layer in range(self.layers):
             states = lstm_layer(self.lstm, f"l{layer}", states)
         return jax.vmap(self.fc)(states)

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from coterie.errors import CoterieError
-from coterie.models.layers import Conv2d
+from coterie.models.layers import Conv2d, rows_of
 from coterie.models.torch_recurrent import convert_lstm
 
 __all__ = ["Chain", "from_torch"]
@@ -45,7 +45,7 @@ class Lookup(eqx.Module):
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Return the rows of the numbers."""
-        return jnp.take(self.weight, x.astype(jnp.int32), axis=0, mode="clip")
+        return rows_of(self.weight, x.astype(jnp.int32))
 
 
 class Norm(eqx.Module):

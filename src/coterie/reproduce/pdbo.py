@@ -135,12 +135,14 @@ def reproduction(
     seeds: Seeds = 3,
     rounds: Rounds = None,
     clients: Clients = None,
+    precision: Annotated[str, "float32, or bfloat16: weights in float32, products in bfloat16."] = "float32",
 ) -> Reproduction:
     """Common predictors, personal weights (Terashita and Hara 2023): clients on a random directed network.
 
     A round is an inner problem and an outer step; the paper has five or ten steps, and the last one is scored, too.
     """
     check_choice("dataset", dataset, DATASETS)
+    check_choice("precision", precision, ("float32", "bfloat16"))
     for name in methods:
         check_choice("methods", name, METHODS)
     size = DATASETS[dataset]
@@ -154,8 +156,9 @@ def reproduction(
         "compare": {"methods": list(methods), "seeds": seeds, "splits": 1, "tune": False},
     }
     # Patience that never runs out: the evaluation with the best validation accuracy is scored.
-    printed = {"rounds": length, "patience": length}
-    tuned = {"rounds": WARM * length, "evaluate_every": WARM // 2, "patience": WARM * length}
+    printed = {"rounds": length, "patience": length, "precision": precision}
+    tuned = {"rounds": WARM * length, "evaluate_every": WARM // 2, "patience": WARM * length, "precision": precision}
+    shorter = () if precision == "float32" else (Difference("products of local training are computed in bfloat16"),)
     place = PAPER_COLUMNS.index(dataset) if dataset in CALLED else None
     figures = {} if place is None else {label: row.split(" | ")[place] for label, row in PAPER.items()}
     return Reproduction(
@@ -164,7 +167,7 @@ def reproduction(
         common | {"run": printed, "methods": {name: _printed(name, size) for name in methods}},
         {label: figures[label] for label in methods if label in figures},
         f"pdbo-{dataset}",
-        (*_smaller(size, count, length), *_about(dataset), *MODELS[size.model], *DIFFERENCES),
+        (*_smaller(size, count, length), *shorter, *_about(dataset), *MODELS[size.model], *DIFFERENCES),
         common | {"run": tuned, "methods": {name: _tuned(name, size) for name in methods}},
         ("mean", "p10"),
         NAMES,
