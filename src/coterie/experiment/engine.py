@@ -69,6 +69,7 @@ class Engine:
         self.seconds = {"compile": 0.0, "program": 0.0}
         self.profile = NO_PROFILE
         self.traces = 0
+        self._settings: dict[Any, jax.Array] = {}
         self._compiled: dict[Any, Any] = {} if like is None else like._compiled
         # Methods that sent something before the first round; known where a program was traced, so shared with it.
         self.talked_at_start: set[type] = set() if like is None else like.talked_at_start
@@ -190,7 +191,7 @@ class Engine:
         start = time.perf_counter()
         apart = elsewhere(self.plan.mesh)
         there = lambda a: isinstance(a, jax.Array) and not (apart and a.is_fully_addressable)  # noqa: E731
-        arguments = jax.tree.map(lambda a: a if there(a) else self.put(jnp.asarray(a)), arguments)
+        arguments = jax.tree.map(lambda a: a if there(a) else self._copied(a), arguments)
         leaves, structure = jax.tree.flatten(arguments)
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         if signature not in self._compiled:
@@ -200,3 +201,12 @@ class Engine:
                 self._compiled[signature] = lowered.compile()
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments
+
+    def _copied(self, value: Any) -> Any:
+        """Copy an argument to the device: settings of a method once, since each copy delays a round on a GPU."""
+        if not isinstance(value, bool | int | float):
+            return self.put(value if isinstance(value, np.generic) else jnp.asarray(value))
+        key = type(value), value
+        if key not in self._settings:
+            self._settings[key] = self.put(jnp.asarray(value))
+        return self._settings[key]

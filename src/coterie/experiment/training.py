@@ -113,7 +113,7 @@ class Training(Stages):
         state, rounds = self.outline(), self.peers.rounds_per_call or 1
         program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
         self._compile(program, name, *inputs, donate=4)
-        self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(1))
+        self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), np.int32(1))
         if self.method.stages():
             jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
 
@@ -163,7 +163,7 @@ class Training(Stages):
 
             return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
-        return program, ("advance", rounds), (self._round_key, state, jnp.int32(first), arrivals, self.codec)
+        return program, ("advance", rounds), (self._round_key, state, np.int32(first), arrivals, self.codec)
 
     def _round(
         self,
@@ -250,7 +250,7 @@ class Training(Stages):
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""
-        by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), np.int32(number))
         return {
             f"{split}_{name}": np.asarray(values)
             for split, metrics in self.engine.fetched(by_split).items()
@@ -271,7 +271,7 @@ class Training(Stages):
         def program(method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
             return self._models(method, self.peers.make(tables), clients, key, state, number)[0]
 
-        return self.engine.kept(self.call(program, "models", self._tune_key, self.inner(state), jnp.int32(number)))
+        return self.engine.kept(self.call(program, "models", self._tune_key, self.inner(state), np.int32(number)))
 
     @staticmethod
     def kept_models(method: Any, state: Any) -> Any:
