@@ -158,7 +158,7 @@ def reproduction(
     # Patience that never runs out: the evaluation with the best validation accuracy is scored.
     printed = {"rounds": length, "patience": length, "precision": precision}
     tuned = {"rounds": WARM * length, "evaluate_every": WARM // 2, "patience": WARM * length, "precision": precision}
-    shorter = () if precision == "float32" else (Difference("products of local training are computed in bfloat16"),)
+    shorter = Difference(f"products of local training are computed in bfloat16 (rows {', '.join(methods)})")
     place = PAPER_COLUMNS.index(dataset) if dataset in CALLED else None
     figures = {} if place is None else {label: row.split(" | ")[place] for label, row in PAPER.items()}
     return Reproduction(
@@ -167,7 +167,13 @@ def reproduction(
         common | {"run": printed, "methods": {name: _printed(name, size) for name in methods}},
         {label: figures[label] for label in methods if label in figures},
         f"pdbo-{dataset}",
-        (*_smaller(size, count, length), *shorter, *_about(dataset), *MODELS[size.model], *DIFFERENCES),
+        (
+            *_smaller(size, count, length),
+            *[shorter][: precision != "float32"],
+            *_about(dataset),
+            *MODELS[size.model],
+            *DIFFERENCES,
+        ),
         common | {"run": tuned, "methods": {name: _tuned(name, size) for name in methods}},
         ("mean", "p10"),
         NAMES,
