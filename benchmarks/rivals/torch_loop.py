@@ -13,7 +13,7 @@ def main() -> None:
     place = "cuda" if args.device == "gpu" else "cpu"
     for file in args.workloads:
         work, clock = workload.read(file, args.block), workload.Clock()
-        trained = args.part or work.clients
+        trained = min(args.part or work.clients, work.clients)
         model, x, y = network(work, place), torch.from_numpy(work.x).to(place), torch.from_numpy(work.y).to(place)
         shared = {name: value.clone() for name, value in model.state_dict().items()}
         clock.mark()

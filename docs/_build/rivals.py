@@ -59,7 +59,8 @@ def on_gpu(record: dict[str, Any]) -> bool:
 
 def figure(values: list[float]) -> str:
     """Return the median and the spread of seconds or ratios, in three digits."""
-    low, middle, high = (f"{v:#.3g}".rstrip(".") for v in (min(values), statistics.median(values), max(values)))
+    all_three = (min(values), statistics.median(values), max(values))
+    low, middle, high = (f"{v:,.0f}" if v >= 1000 else f"{v:#.3g}".rstrip(".") for v in all_three)
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
@@ -76,7 +77,7 @@ def section(record: dict[str, Any]) -> list[str]:
     lines = [
         f"## {MODELS[record['model']]}, {device}\n",
         f"{record['clients']} clients of {record['samples_of_a_client']} samples ({record['data']}), lr {record['lr']:g}; "
-        f"accuracy after {record['rounds']} rounds.\n",
+        f"accuracy after {record['rounds']} rounds{_looks(record)}.\n",
         "| | setting | seconds a round | times | CPU seconds a round | times | first block, s | accuracy, % |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
@@ -112,6 +113,13 @@ def section(record: dict[str, Any]) -> list[str]:
         f"{software}. Made by `python {record['command']}` on {record['date']}; `benchmarks/results/{record['file']}`.\n"
     )
     return lines
+
+
+def _looks(record: dict[str, Any]) -> str:
+    """Say what else belongs to the figures: rounds in one go, and how products are rounded."""
+    block = record["rounds_of_a_block"]
+    looks = f"; {block} rounds between two looks at the clock, as between two evaluations" if block > 1 else ""
+    return looks + ("; products may be rounded to TF32 by everyone" if on_gpu(record) else "")
 
 
 def _best(fair: list[dict[str, Any]], gpu: bool) -> str:

@@ -154,3 +154,13 @@ def test_rows_that_several_commands_ran_make_one_record():
     assert whole["command"].splitlines() == ["a", "b"]
     assert [(row["row"], row["printed"]) for row in whole["rows"]] == [("sgp", "b"), ("local", "a"), ("pdbo", "b")]
     assert whole["differences"] == ["x", "y", "z"]
+
+
+def test_columns_of_one_row_are_put_together():
+    def column(name, text, seconds):
+        blank = {"printed": "", "tuned": "", "row": "sgp", "figures": {name: {"seconds": seconds}}}
+        return {"command": name, "rows": [blank | {name: text}], "differences": []}
+
+    (row,) = merged([column("printed", "27.8", 1), column("tuned", "30.1", 2), column("printed", "27.9", 3)])["rows"]
+    assert (row["printed"], row["tuned"]) == ("27.9", "30.1")
+    assert row["figures"] == {"printed": {"seconds": 3}, "tuned": {"seconds": 2}}

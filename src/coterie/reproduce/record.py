@@ -121,11 +121,15 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
 
 
 def merged(records: Sequence[Record]) -> Record:
-    """Return one record of several commands that ran different rows of one table; of rows run twice the last counts.
+    """Return one record of several commands that ran rows or columns of one table; of what ran twice the last counts.
 
     The rows stand in the order in which they were run, without gains over a baseline that ran apart.
     """
-    rows = {row["row"]: row for record in records for row in record["rows"]}
+    rows: dict[str, Record] = {}
+    for row in (row for record in records for row in record["rows"]):
+        before = rows.get(row["row"], {})
+        rows[row["row"]] = before | {key: value for key, value in row.items() if value or key not in before}
+        rows[row["row"]]["figures"] = before.get("figures", {}) | row.get("figures", {})
     return records[-1] | {
         "command": "\n".join(dict.fromkeys(line for record in records for line in record["command"].splitlines())),
         "rows": list(rows.values()),
