@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-__all__ = ["Tree", "elsewhere", "fetched", "my_rows", "own_rows", "placed", "rows_placed"]
+__all__ = ["Tree", "elsewhere", "fetched", "my_rows", "own_rows", "placed", "rows_placed", "spread_rows"]
 
 Tree = Any
 
@@ -27,6 +27,11 @@ def my_rows(mesh: Mesh | None, rows: int) -> slice:
     each, devices = rows // mesh.size, list(mesh.devices.flat)
     mine = [place for place, device in enumerate(devices) if device.process_index == jax.process_index()]
     return slice(mine[0] * each, (mine[-1] + 1) * each)
+
+
+def spread_rows(devices: int, clients: int) -> int:
+    """Return how many rows an array of all clients has on a mesh: equally many on each device."""
+    return -(-clients // devices) * devices
 
 
 def placed(x: Tree, shardings: Tree) -> Tree:
