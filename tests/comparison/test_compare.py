@@ -1,7 +1,7 @@
 """Comparing methods: fair settings, folders, and that a second call does only what is missing."""
 
-import shlex
 import json
+import shlex
 import shutil
 from collections import Counter
 

@@ -1,5 +1,6 @@
 """Data are read where their clients live: each of several processes reads the files in the rows of its own clients."""
 
+import itertools
 import json
 import os
 import shutil
@@ -49,7 +50,7 @@ def federation():
 def test_digests_of_parts_make_the_fingerprint_of_the_whole(cuts):
     whole = federation()
     edges = [0, *cuts, CLIENTS]
-    sums = [sum_of_digests(whole, range(*pair)) for pair in zip(edges, edges[1:], strict=False)]
+    sums = [sum_of_digests(whole, range(*pair)) for pair in itertools.pairwise(edges)]
     assert joined(digest_of_common(whole), sums) == fingerprint(whole)
     whole.train.x[5, 3, 7] += 1
     assert joined(digest_of_common(whole), sums) != fingerprint(whole)
