@@ -83,7 +83,7 @@ def place_here(job: Job, device: Device) -> tuple[Job, OneOfSeveral | None]:
     own = sum_of_digests(federation, range(clients)[my_rows(mesh, rows)])
     digest = joined(common, [int(text, 16) for text in group.exchange("digests", f"{own:x}")])
     if federation.kind == "classification":
-        known = rows_placed(federation.label_counts().astype(np.int32), mesh, rows, slice(0, clients))
+        known = rows_placed(federation.label_counts(), mesh, rows, slice(0, clients))
         federation = dataclasses.replace(federation, counted=fetched(known)[:clients])
     return dataclasses.replace(job, federation=federation), OneOfSeveral(group, digest)
 

@@ -70,13 +70,15 @@ def rows_placed(x: Tree, mesh: Mesh | None, rows: int, there: slice) -> Tree:
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
 
     def spread(a: Any) -> jax.Array:
+        dtype = jax.dtypes.canonicalize_dtype(a.dtype)  # of a type JAX has
+
         def part(index: Any) -> np.ndarray:
             first, last, _ = index[0].indices(rows)
             wanted = np.minimum(np.arange(first, last), there.stop - 1) - there.start
             in_a_row = wanted[-1] - wanted[0] == len(wanted) - 1  # a slice of a file is not copied twice
-            return np.asarray(a[wanted[0] : wanted[-1] + 1] if in_a_row else a[wanted])
+            return np.asarray(a[wanted[0] : wanted[-1] + 1] if in_a_row else a[wanted], dtype)
 
-        return jax.make_array_from_callback((rows, *a.shape[1:]), sharding, part, dtype=a.dtype)
+        return jax.make_array_from_callback((rows, *a.shape[1:]), sharding, part, dtype=dtype)
 
     return jax.tree.map(spread, x)
 
