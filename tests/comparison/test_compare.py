@@ -1,5 +1,6 @@
 """Comparing methods: fair settings, folders, and that a second call does only what is missing."""
 
+import json
 import shlex
 import shutil
 from collections import Counter
@@ -251,6 +252,19 @@ def test_other_clients_cannot_be_compared(done, tmp_path):
     execute(Job.of(other.experiment), out=tmp_path / "run", device="cpu")
     with pytest.raises(CoterieError, match=r"has other clients than .*: partition.seed is 1 there and 0 here"):
         Comparison.read([folder, tmp_path / "run"])
+
+
+def test_a_run_with_the_fingerprint_of_an_earlier_version_is_compared_by_all_else(done, tmp_path):
+    _, folder, _ = done
+    old = shutil.copytree(folder, tmp_path / "old")
+    file = old / "fedavg" / "seed-0" / "clients.json"
+    about = json.loads(file.read_text()) | {"digest": "0123456789abcdef"}
+    file.write_text(json.dumps(about))
+    assert list(Comparison.read([old]).results) == list(Comparison.read([folder]).results)
+    about["label_counts"][0] = about["label_counts"][0][::-1]
+    file.write_text(json.dumps(about))
+    with pytest.raises(CoterieError, match="the data have changed between the two"):
+        Comparison.read([old])
 
 
 def test_an_incomplete_comparison_says_how_to_continue(done, tmp_path):

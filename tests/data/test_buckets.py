@@ -10,7 +10,7 @@ from coterie.data import buckets
 from coterie.data.buckets import FREE, MOST, ROWS, Buckets, Split, group_by_size, padded_bytes
 from coterie.data.clients import PARTS, Federation
 from coterie.errors import CoterieError
-from coterie.experiment.about import fingerprint
+from coterie.experiment.fingerprint import fingerprint
 
 sizes = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 200_000)), min_size=1, max_size=60)
 

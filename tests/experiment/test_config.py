@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import coterie
 from coterie.data.partition import Classes, Natural
 from coterie.errors import CoterieError
-from coterie.experiment.about import fingerprint
 from coterie.experiment.config import Experiment
+from coterie.experiment.fingerprint import fingerprint
 from coterie.experiment.job import Job
 from coterie.storage.toml import dump_toml, parse_override, read_toml
 

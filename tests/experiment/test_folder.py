@@ -13,6 +13,7 @@ import coterie as ct
 from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.engine import Engine
+from coterie.experiment.fingerprint import earlier_fingerprint, fingerprint
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job
 from coterie.experiment.run import execute
@@ -301,3 +302,22 @@ def test_data_from_python_are_needed_to_continue_but_not_for_the_models(whole, s
         ct.resume(stopped)
     x = FOUR.test.x[0]
     np.testing.assert_array_equal(ct.Result.read(whole.folder).model(0)(x), whole.model(0)(x))
+
+
+def test_a_run_whose_data_have_the_fingerprint_of_an_earlier_version_goes_on(whole, tmp_path, engine):
+    folder, job = tmp_path / "run", make_job(FOUR, "linear", GOSSIP, graph="ring", **SETTINGS)
+    shutil.copytree(whole.folder, folder)
+    (folder / "summary.json").unlink()
+    shutil.rmtree(folder / "checkpoints")  # a checkpoint of that version would have the same digest in its config
+    for name in ("config.toml", "clients.json"):
+        text = (folder / name).read_text()
+        assert fingerprint(FOUR) in text
+        (folder / name).write_text(text.replace(fingerprint(FOUR), earlier_fingerprint(FOUR)))
+    before = (folder / "config.toml").read_bytes()
+    again = execute(job, out=folder, engine=engine)
+    assert (folder / "config.toml").read_bytes() == before
+    assert again.rows == whole.rows
+    other = small_federation(4)
+    other.train.x[2, 0] += 1
+    with pytest.raises(CoterieError, match=r"holds another experiment: data\.digest"):
+        execute(make_job(other, "linear", GOSSIP, graph="ring", **SETTINGS), out=folder, engine=engine)

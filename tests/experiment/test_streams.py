@@ -46,6 +46,16 @@ def test_clients_in_groups_give_the_numbers_of_all_at_once(folder, method):
     np.testing.assert_allclose(groups.scores["accuracy"], whole.scores["accuracy"])
 
 
+def test_batches_in_groups_give_the_numbers_of_all_at_once(folder):
+    data = coterie.load(folder)
+    options = {"rounds": 2, "evaluate_every": 1, "device": "cpu:1", "mode": "fast"}
+    whole = coterie.run(data, "logistic", "fedavg", **options)
+    groups = coterie.run(data, "logistic", "fedavg", memory="20 kB", chunk=3, **options)  # of 7: 3, 3 and 1
+    for one, other in zip(whole.rows, groups.rows, strict=True):
+        for name, values in one.items():
+            np.testing.assert_allclose(other[name], values, rtol=1e-5, err_msg=name)
+
+
 def test_the_next_group_is_read_ahead(images):
     reader, first, second = Reader(images.train, 7), np.arange(7), np.arange(7, 14)
     x, y = reader.fetch(first, second)

@@ -78,7 +78,7 @@ def test_arrays_have_no_preparation(tmp_path):
 
 
 def test_another_unit_is_other_data(federation):
-    from coterie.experiment.about import fingerprint
+    from coterie.experiment.fingerprint import fingerprint
 
     again = ct.load(FRAME, target="cost", client="site")
     assert fingerprint(again) == fingerprint(federation)

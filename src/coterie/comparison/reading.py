@@ -9,6 +9,7 @@ from coterie.comparison.folder import ComparisonFolder
 from coterie.comparison.pairing import split_of
 from coterie.comparison.repeat import known_command
 from coterie.errors import CoterieError
+from coterie.experiment.fingerprint import is_earlier
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.result import Result
 from coterie.storage.commands import command
@@ -98,20 +99,28 @@ def _check_same_clients(every: Sequence[_Runs]) -> None:
     Runs with the same seed must have the same data. The runs of a comparison may have several splits, each with seeds
     of its own; runs without a seed in common must agree in all but the split.
     """
-    by_seed: dict[Any, tuple[Result, Any]] = {}
+    by_seed: dict[Any, Result] = {}
     for runs in every:
-        own = {run.config["run"]["seed"]: (run, _about(run).get("digest")) for run in runs.results}
+        own = {run.config["run"]["seed"]: run for run in runs.results}
         common = own.keys() & by_seed.keys()
         for seed in common:
-            (first, here), (other, there) = by_seed[seed], own[seed]
-            if here != there:
+            first, other = by_seed[seed], own[seed]
+            if _differ(_about(first), _about(other)):
                 _refuse(first, other, _data(first), _data(other))
         if by_seed and not common:
-            (first, here), (other, there) = next(iter(by_seed.values())), next(iter(own.values()))
-            changed = split_of(first) == split_of(other) and here != there
+            first, other = next(iter(by_seed.values())), next(iter(own.values()))
+            changed = split_of(first) == split_of(other) and _differ(_about(first), _about(other))
             if changed or first.names != other.names or _data(first, False) != _data(other, False):
                 _refuse(first, other, _data(first, False), _data(other, False))
         by_seed = own | by_seed
+
+
+def _differ(first: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two runs have other data; where an earlier version wrote one fingerprint, by all else that is known."""
+    here, there = str(first.get("digest")), str(other.get("digest"))
+    if is_earlier(here) == is_earlier(there):
+        return here != there
+    return any(first[key] != other[key] for key in first.keys() & other.keys() - {"digest"})
 
 
 def _refuse(first: Result, other: Result, here: dict[str, Any], there: dict[str, Any]) -> None:

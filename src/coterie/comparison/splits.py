@@ -12,8 +12,8 @@ import numpy as np
 from coterie.data.clients import Federation
 from coterie.data.partition import with_same_owners
 from coterie.errors import CoterieError
-from coterie.experiment.about import fingerprint
 from coterie.experiment.config import Experiment
+from coterie.experiment.fingerprint import fingerprint
 from coterie.experiment.parts import Part
 
 __all__ = ["FEW_TESTS", "SPLITS", "draw_splits", "number_of_splits", "same_programs", "with_split"]

@@ -72,6 +72,18 @@ class Split(NamedTuple):
         """Return the part of some of the clients, in the given order."""
         return Split(*(np.asarray(a)[clients] for a in self))
 
+    def only(self, clients: slice) -> "Split":
+        """Return the part with zeros in place of the other clients' samples; arrays of a file stay as they are."""
+
+        def some(a: np.ndarray) -> np.ndarray:
+            if isinstance(a, np.memmap):
+                return a
+            zeros = np.zeros(a.shape, a.dtype)
+            zeros[clients] = a[clients]
+            return zeros
+
+        return Split(some(self.x), some(self.y), self.count)
+
     def with_inputs(self, fn: Callable[[Any, np.ndarray], Any]) -> "Split":
         """Return the part with other inputs: `fn(x [K, n, ...], clients [K])`."""
         return self._replace(x=fn(self.x, np.arange(len(self.count))))

@@ -81,6 +81,8 @@ class Federation:
         preparation: how rows of a table become inputs (`data.tables.preparation`); None for arrays.
         redraw: how the clients' samples were divided, so that they can be divided again with another seed; None where
             the data bring their own test samples.
+        here: the clients whose samples this process reads, where several processes share a run; None: all of them.
+        counted: the training labels of all clients, where only those `here` can be counted.
     """
 
     names: tuple[str, ...]
@@ -101,6 +103,8 @@ class Federation:
     preparation: Any = None
     planted: bool = False
     redraw: "Redraw | None" = dataclasses.field(default=None, compare=False, repr=False)
+    here: slice | None = None
+    counted: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -113,6 +117,11 @@ class Federation:
     def everyone(self) -> int:
         """The number of clients in the whole federation, of which this may be a part."""
         return self.client_count or len(self)
+
+    @property
+    def read_here(self) -> range:
+        """The numbers of the clients whose samples this process reads."""
+        return range(len(self))[self.here or slice(None)]
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -162,10 +171,15 @@ class Federation:
         return f"<p><b>{head}</b><br>{'<br>'.join(more)}</p><table>{titles}{shown}</table>{rest}"
 
     def label_counts(self) -> np.ndarray:
-        """Count the training labels: `[K, classes]` (for regression and text, `[K, 0]`)."""
+        """Count the training labels: `[K, classes]` (for regression and text, `[K, 0]`); none of who is not `here`."""
         if self.kind != "classification":
             return np.zeros((len(self), 0), np.int64)
-        return np.stack([np.bincount(self.train.rows(i)[1], minlength=self.classes) for i in range(len(self))])
+        if self.counted is not None:
+            return self.counted
+        counts = np.zeros((len(self), self.classes), np.int64)
+        for i in self.read_here:
+            counts[i] = np.bincount(self.train.rows(i)[1], minlength=self.classes)
+        return counts
 
     def arrays(self) -> Clients:
         """Return the input of the compiled program, as NumPy arrays."""
@@ -187,7 +201,18 @@ class Federation:
         known = None if self.groups is None else np.asarray(self.groups)[rows]
         count = 0 if known is None else self.membership().shape[1]
         names = tuple(self.names[i] for i in rows)
-        return dataclasses.replace(self, names=names, groups=known, group_count=count, redraw=None, **splits)
+        fields: dict[str, Any] = {"names": names, "groups": known, "group_count": count, **splits}
+        return dataclasses.replace(self, redraw=None, here=None, counted=None, **fields)
+
+    def only(self, here: slice) -> "Federation":
+        """Return the federation with the samples of the clients `here`; those of the others are zeros, and not read.
+
+        Zeros that nobody writes or reads take no memory. Arrays of a file stay as they are: what nobody reads of them
+        is not in memory either.
+        """
+        whole = self if isinstance(self.train, Split) else self.in_buckets([np.arange(len(self))])
+        parts: dict[str, Any] = {part: getattr(whole, part).only(here) for part in PARTS}
+        return dataclasses.replace(whole, redraw=None, here=here, **parts)
 
     def in_buckets(self, places: Sequence[np.ndarray]) -> "Federation":
         """Return the same federation with its samples in other buckets: `places` are the clients of each."""
@@ -228,6 +253,8 @@ def _check(federation: Federation) -> None:
             if empty.size:
                 raise CoterieError(f"client {names[empty[0]]!r} has no {part} sample; give it one or leave it out")
         for stack, places in split.stacks:
+            if isinstance(split, Split) and federation.here is not None:
+                stack, places = Split(*(a[federation.here] for a in stack)), places[federation.here]
             _check_stack(federation, part, stack, [names[i] for i in places])
 
 

@@ -12,7 +12,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ class Mapped:
 
     path: str = param(help="the folder, with federation.json, train_x.npy, train_y.npy, test_x.npy, test_y.npy")
 
-    def load(self) -> Federation:
-        """Map the files."""
-        return open_federation(self.path)
+    def load(self, here: Callable[[int], slice] | None = None) -> Federation:
+        """Map the files; `here` says of how many clients which are read in this process."""
+        return open_federation(self.path, here)
 
 
 def is_mapped(name: Any) -> bool:
@@ -68,8 +68,13 @@ def save_federation(federation: Federation, folder: str | Path) -> Path:
     return folder
 
 
-def open_federation(folder: str | Path) -> Federation:
-    """Map the arrays of a folder; nothing is read but what is checked: numbers must be finite, labels in range."""
+def open_federation(folder: str | Path, here: Callable[[int], slice] | None = None) -> Federation:
+    """Map the arrays of a folder; nothing is read but what is checked: numbers must be finite, labels in range.
+
+    Args:
+        folder: where they are.
+        here: says of how many clients which are read in this process, where several share a run.
+    """
     folder = Path(folder)
     about = _about(folder)
     train, test = _part(folder, "train"), _part(folder, "test")
@@ -81,7 +86,8 @@ def open_federation(folder: str | Path) -> Federation:
     names = tuple(about.pop("names", None) or (f"client-{i}" for i in range(clients)))
     groups = about.pop("groups", None)
     plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
-    return Federation(names, train, validation, test, groups=None if groups is None else np.asarray(groups), **plain)
+    plain |= {"groups": None if groups is None else np.asarray(groups), "here": here and here(clients)}
+    return Federation(names, train, validation, test, **plain)
 
 
 def _about(folder: Path) -> dict[str, Any]:

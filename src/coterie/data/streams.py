@@ -54,6 +54,11 @@ class Reader:
                 self._next = (upcoming.tobytes(), self._thread.submit(self._read, upcoming))
         return found
 
+    def drop(self) -> None:
+        """Forget what was read ahead."""
+        with self._lock:
+            self._next = None
+
     def _read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Copy the rows out of the arrays; where they follow each other, as one piece."""
         in_a_row = len(rows) > 0 and bool((np.diff(rows) == 1).all())

@@ -1,4 +1,4 @@
-"""What a run writes down about its clients: names, sizes and labels, and a fingerprint of their data. No JAX here."""
+"""What a run writes down about its clients: names, sizes and labels. No JAX here."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.data.clients import Federation
 
-__all__ = ["about_clients", "fingerprint", "joined_digest"]
+__all__ = ["about_clients", "joined_digest"]
 
 
 def about_clients(federation: Federation) -> dict[str, Any]:
@@ -36,19 +36,3 @@ def about_clients(federation: Federation) -> dict[str, Any]:
 def joined_digest(digests: Sequence[str]) -> str:
     """Return a digest of the fingerprints of several clients' data."""
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
-
-
-def fingerprint(federation: Federation) -> str:
-    """Return a digest of all clients' names and data, so that a run is not continued with other data."""
-    scale = [float(value) for value in (*federation.mean, *federation.std)]
-    digest = hashlib.sha256(repr((federation.names, federation.kind, federation.classes, scale)).encode())
-    if federation.preparation is not None:
-        unit = (federation.class_names, federation.target_mean, federation.target_std, federation.preparation.features)
-        digest.update(repr(unit).encode())
-    elif federation.target_mean:
-        digest.update(repr(federation.target_mean).encode())
-    for array in (*federation.train.arrays, *federation.validation.arrays, *federation.test.arrays):
-        ordered = np.ascontiguousarray(array)
-        digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
-        digest.update(ordered.data if ordered.size else b"")
-    return digest.hexdigest()[:16]

@@ -15,15 +15,16 @@ Every section and every key may be left out; an unknown key is an error that nam
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from coterie import registry
 from coterie.data.clients import Federation
+from coterie.data.mapped import Mapped
 from coterie.data.partition import DataDefault, divide
 from coterie.errors import CoterieError
-from coterie.experiment.about import fingerprint
+from coterie.experiment.fingerprint import fingerprint
 from coterie.experiment.parts import SECTIONS, ModelSettings, Part, codec_part, graph_part, method_part, model_part
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.faults import Faults
@@ -171,10 +172,14 @@ class Experiment:
                 parts[section] = build(type(part), {**to_dict(part), **values}, section)
         return dataclasses.replace(self, **parts)
 
-    def load(self) -> tuple["Experiment", Federation]:
-        """Load the data and divide them; in the experiment returned, the data have decided what partition "auto" is."""
-        samples, part = self.data.spec.load(), self.partition
+    def load(self, here: Callable[[int], slice] | None = None) -> tuple["Experiment", Federation]:
+        """Load the data and divide them; in the experiment returned, the data have decided what partition "auto" is.
+
+        `here` says of how many clients which are read in this process, where several share a run and files allow it.
+        """
+        spec, part = self.data.spec, self.partition
         assert part is not None  # data from Python have none, and cannot be loaded
+        samples = spec.load(here) if isinstance(spec, Mapped) else spec.load()
         if isinstance(samples, Federation):  # its clients are divided already
             if not isinstance(part.spec, DataDefault) or part.common.clients is not None:
                 raise CoterieError("the clients of these data are divided already: leave out the section [partition]")

@@ -26,7 +26,7 @@ from coterie.numerics.tree import is_same
 from coterie.peers.local import Plan
 from coterie.peers.mesh import padded_rows
 from coterie.peers.ring import CLIENTS
-from coterie.peers.shards import elsewhere, fetched, my_rows, own_rows, placed, rows_placed
+from coterie.peers.shards import elsewhere, fetched, my_rows, own_rows, placed, rows_placed, spread_rows
 from coterie.storage.memory import in_bytes
 
 __all__ = ["Engine"]
@@ -58,7 +58,7 @@ class Engine:
         self.size = len(federation)
         # Rows of every array of clients: on a mesh, each device has equally many.
         devices = self.plan.mesh.size if self.plan.mesh is not None and self.plan.spread else 1
-        self.rows = -(-self.size // devices) * devices
+        self.rows = spread_rows(devices, self.size)
         if devices > 1 and buckets_of(federation.train) is not None:  # a device could not hold a part of a bucket
             federation = federation.in_buckets([np.arange(self.size)])
         clients = federation.arrays()

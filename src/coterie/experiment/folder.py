@@ -39,7 +39,8 @@ from coterie.data.clients import Federation
 from coterie.data.tables.preparation import Preparation
 from coterie.errors import CoterieError
 from coterie.experiment import schemas
-from coterie.experiment.about import about_clients, fingerprint
+from coterie.experiment.about import about_clients
+from coterie.experiment.fingerprint import earlier_fingerprint, fingerprint, is_earlier
 from coterie.experiment.members import Members, keep_members
 from coterie.experiment.reading import EARLIER, RunReader
 from coterie.experiment.tables import read_network
@@ -71,17 +72,31 @@ class RunFolder(RunReader):
         super().__init__(path)
         self._unsynced: set[Path] = set()
 
-    def check(self, config: dict[str, Any], federation: Federation) -> None:
-        """Refuse a folder of anything but this experiment or the beginning of a run."""
+    def check(self, config: dict[str, Any], federation: Federation, digest: str | None = None) -> None:
+        """Refuse a folder of anything but this experiment or the beginning of a run.
+
+        `digest` is the fingerprint of the data, where it is known already.
+        """
         if not self.is_ours():
             if not self.owned.fresh:
                 raise self.owned.refuse()
         elif self.exists():
             self.check_same(config)
-            if self.clients().get("digest") != fingerprint(federation):
+            if not self._is_of(self.clients().get("digest"), federation, digest):
                 raise CoterieError(
                     f"the data are not those {self.path} was started with; bring those back, or {REMEDY}"
                 )
+
+    def _is_of(self, known: str | None, federation: Federation, digest: str | None) -> bool:
+        """Whether a fingerprint in the folder is that of the data; it may be of an earlier version."""
+        if known is None or not is_earlier(known):
+            return known == (digest or fingerprint(federation))
+        if federation.here is not None:
+            raise CoterieError(
+                f"{self.path} was begun by an earlier version, which had one digest of all data; continue it in a "
+                "single process, with coterie resume"
+            )
+        return known == earlier_fingerprint(federation)
 
     def is_ours(self) -> bool:
         """Whether it may be written to: by its marker, or by what earlier versions wrote, which had none."""
@@ -104,12 +119,19 @@ class RunFolder(RunReader):
         """Keep every other process from writing to the folder."""
         return self.owned.lock()
 
-    def create(self, config: dict[str, Any], federation: Federation, members: Members | None = None) -> None:
+    def create(
+        self,
+        config: dict[str, Any],
+        federation: Federation,
+        members: Members | None = None,
+        digest: str | None = None,
+    ) -> None:
         """Make the folder of a new run; config.toml comes last and says that it is complete.
 
-        `members` are those of a run on a network, of whom `federation` has the ones that live here.
+        `members` are those of a run on a network, of whom `federation` has the ones that live here; `digest` is the
+        fingerprint of the data, where it is known already.
         """
-        about = about_clients(federation) | {"digest": fingerprint(federation)}
+        about = about_clients(federation) | {"digest": digest or fingerprint(federation)}
         self.begin(config, about, federation.preparation, members)
 
     def begin(

@@ -65,27 +65,25 @@ def intervals_of(training: Any, models: Any, federation: Federation) -> dict[str
         return None
     import jax
     import jax.numpy as jnp
-    from jax import lax
 
-    from coterie.learning.buckets import bucket_by_bucket, real_rows
-    from coterie.learning.streams import streamed_of
-    from coterie.numerics.tree import for_each
+    from coterie.graphs.graph import Graph
+    from coterie.learning.buckets import real_rows
+    from coterie.peers.local import LocalPeers
     from coterie.peers.shards import fetched
+    from coterie.peers.tables import make_tables
 
     engine, task = training.engine, training.task
+    tables = make_tables(Graph.empty(engine.size), np.zeros((engine.size, 0)))  # nobody talks to anybody
 
-    def one(inputs: tuple) -> jax.Array:
-        model, (x, y, _) = inputs
-        output = task.apply(model, x)[0]
-        return jnp.abs(output - y.reshape(output.shape))
+    def one(model: Any, data: Any) -> jax.Array:
+        output = task.apply(model, data.x)[0]
+        return jnp.abs(output - data.y.reshape(output.shape))
 
-    def program(method: Any, models: Any, split: Any) -> Any:
-        return bucket_by_bucket(lambda *stacked: lax.map(one, stacked), models, split)
+    def program(method: Any, models: Any, clients: Any) -> Any:
+        return LocalPeers(jax.tree.map(jnp.asarray, tables), engine.plan).each(one, models, clients.validation)
 
     method = None if task is engine.task else training.method
-    validation = engine.clients.validation if streamed_of(engine.clients) is None else federation.validation
-    models = engine.put(engine.place_kept(for_each(models, engine.size)))
-    errors = engine.call(program, "residuals", method, models, engine.put(validation))
+    errors = engine.call(program, "residuals", method, engine.place_kept(models), engine.clients)
     scaled = [
         np.asarray(row, np.float64).reshape(len(row), federation.classes) * federation.target_std
         for row in real_rows(fetched(errors), federation.validation.count)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data.clients import Federation
+from coterie.experiment.fingerprint import fingerprint
 from coterie.experiment.members import Members
 from coterie.graphs.graph import Graph
 from coterie.peers.factory import PeersFactory
@@ -40,6 +42,10 @@ class Place:
     def rows(self, table: np.ndarray) -> np.ndarray:
         """Return the rows of a table `[K, ...]` of the clients that live here."""
         return table if self.members is None else table[self.ids]
+
+    def fingerprint(self, federation: Federation) -> str:
+        """Return the fingerprint of all clients' data."""
+        return fingerprint(federation)
 
     def meet(self, done: int, prepare: Callable[[], None]) -> bool:
         """Meet the others, before the first round that runs in this process; `done` rounds are behind it.

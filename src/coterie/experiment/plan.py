@@ -70,6 +70,9 @@ def streamed(federation: Federation, clients: Clients, memory: int) -> Clients:
 def refuse_too_large(clients: Clients, device: Device) -> None:
     """Refuse data that do not fit into the memory of the device, before they are copied to it."""
     needed = sum(np.asarray(array).nbytes for array in jax.tree.leaves(clients))
+    if device.spread:  # each device has its share, and a CPU those of all devices of this process
+        mine = sum(one.process_index == device.here.process_index for one in device.devices)
+        needed = needed * (mine if device.platform == "cpu" else 1) // len(device.devices)
     stats = {} if device.platform == "cpu" else device.here.memory_stats() or {}
     free = available() if device.platform == "cpu" else stats.get("bytes_limit")
     if free is not None and needed > free - stats.get("bytes_in_use", 0):

@@ -1,6 +1,7 @@
 """From a federation or a folder to a result. Every run of every method goes through `execute` and one `Loop`."""
 
 import contextlib
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from coterie.experiment.config import Experiment
 from coterie.experiment.device import Device, choose_device
 from coterie.experiment.engine import Engine
 from coterie.experiment.evaluations import OnEvaluation, telling
+from coterie.experiment.fingerprint import earlier_fingerprint, is_earlier
 from coterie.experiment.folder import RunFolder
 from coterie.experiment.job import Job, precision
 from coterie.experiment.loop import Loop, Progress
@@ -136,13 +138,15 @@ def execute(
     folder = RunFolder(out)
     if place is not None and not place.writes:
         return _follow(job, folder, device, progress, place)
-    folder.check(job.config, job.federation)
+    job = _as_begun(job, folder)
+    digest = (place or Place()).fingerprint(job.federation)
+    folder.check(job.config, job.federation, digest)
     if not folder.complete:
         existed = folder.exists()
         with folder.lock():
             if folder.exists() != existed:  # another process has made it in the meantime
-                folder.check(job.config, job.federation)
-            folder.create(job.config, job.federation, None if place is None else place.members)
+                folder.check(job.config, job.federation, digest)
+            folder.create(job.config, job.federation, None if place is None else place.members, digest)
             if not folder.complete:  # the process that had the lock before may have completed it
                 if job.measured_graph is not None:  # a run continues with the graph it began with, on any machine
                     job = job.with_graph(MeasuredGraph.of(folder.network(job.measured_graph.arrays())))
@@ -154,6 +158,17 @@ def execute(
     if place is not None:
         place.wait("folder")
     return Result.read(folder.path, job.method.adapt(job.task))
+
+
+def _as_begun(job: Job, folder: RunFolder) -> Job:
+    """Return the job as an earlier version has begun it, which had another fingerprint of the same data from Python."""
+    if job.experiment.data.name != "in-memory" or not (folder.is_ours() and folder.exists()):
+        return job
+    known = folder.config().get("data", {}).get("digest", "")
+    if not is_earlier(known) or known != earlier_fingerprint(job.federation):
+        return job
+    data = dataclasses.replace(job.experiment.data, about={"digest": known})
+    return dataclasses.replace(job, experiment=dataclasses.replace(job.experiment, data=data))
 
 
 def _follow(job: Job, folder: RunFolder, device: str | Device, progress: Progress | None, place: Place) -> Result:

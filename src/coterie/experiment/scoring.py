@@ -34,7 +34,7 @@ def score_models(training: Training, models: Variables, federation: Federation) 
     Args:
         training: what trained the models.
         models: the personal models.
-        federation: the data, whose targets are on the host.
+        federation: the data, whose targets are on the host; of several processes, each has those of its clients.
     """
     engine, task = training.engine, training.task
     tables = make_tables(Graph.empty(engine.size), np.zeros((engine.size, 0)))  # nobody talks to anybody
@@ -47,11 +47,19 @@ def score_models(training: Training, models: Variables, federation: Federation) 
     method = None if task is engine.task else training.method  # a method with a model of its own has its own program
     found = fetched(engine.call(program, "scores", method, engine.place_kept(models), engine.clients))
     rows = {part: real_rows(found[part], np.asarray(getattr(federation, part).count)) for part in found}
-    scores = {part: _scores(task.kind, federation, part, rows[part]) for part in ("validation", "test")}
+
+    def targets(part: str) -> Part:
+        split: Part = getattr(federation, part)
+        if federation.here is None or not isinstance(split, Split):  # a mesh has no buckets
+            return split
+        return split._replace(y=engine.fetched(getattr(engine.clients, part).y))
+
+    unit = federation.target_std
+    scores = {part: _scores(task.kind, targets(part), unit, rows[part]) for part in ("validation", "test")}
 
     def values(score: Score) -> np.ndarray:
         each = np.concatenate([each[score.name] for each, _ in rows["test"]])
-        return each * np.asarray(federation.target_std**score.power, each.dtype)
+        return each * np.asarray(unit**score.power, each.dtype)
 
     by_name = {score.name: values(score) for score in scores_of(task.kind) if score.each is not None}
     return Scores(scores["test"], scores["validation"], np.asarray(federation.test.count), by_name)
@@ -73,9 +81,8 @@ def _outputs(task: Task, variables: Variables, data: Split) -> tuple[dict[str, j
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], stacked)
 
 
-def _scores(kind: str, federation: Federation, part: str, rows: list[Any]) -> dict[str, Any]:
-    """Return every score of every client `[K]` on one part of its data."""
-    split: Part = getattr(federation, part)
+def _scores(kind: str, split: Part, unit: float, rows: list[Any]) -> dict[str, Any]:
+    """Return every score of every client `[K]` on one part of its data, in the unit of the target."""
 
     def value(score: Score, client: int) -> float:
         each, outputs = rows[client]
@@ -84,6 +91,6 @@ def _scores(kind: str, federation: Federation, part: str, rows: list[Any]) -> di
         return score.measure(outputs.astype(np.float64), np.asarray(split.rows(client)[1]))
 
     return {
-        score.name: score.in_unit(np.array([value(score, i) for i in range(len(rows))]), federation.target_std)
+        score.name: score.in_unit(np.array([value(score, i) for i in range(len(rows))]), unit)
         for score in scores_of(kind)
     }

@@ -1,16 +1,28 @@
-"""One of several processes that share a mesh of devices: all run the same loop, and the first writes the files."""
+"""One of several processes that share a mesh of devices: all run the same loop, and the first writes the files.
 
+Each keeps the samples of its own clients only, and where the files allow it (`data/mapped.py`) reads no others.
+"""
+
+import dataclasses
 import hashlib
+from collections.abc import Callable
 
-from coterie.experiment.about import fingerprint
+import numpy as np
+from jax.sharding import Mesh
+
+from coterie.data.clients import Federation
+from coterie.experiment.device import Device
+from coterie.experiment.fingerprint import digest_of_common, joined, sum_of_digests
 from coterie.experiment.job import Job
 from coterie.experiment.place import Place
 from coterie.experiment.sharded import orbax
+from coterie.peers.ring import CLIENTS
+from coterie.peers.shards import fetched, my_rows, rows_placed, spread_rows
 from coterie.processes.group import Group, current
 from coterie.processes.launch import refuse_more_than_clients
 from coterie.storage.toml import dump_toml
 
-__all__ = ["OneOfSeveral", "place_here"]
+__all__ = ["OneOfSeveral", "clients_here", "place_here"]
 
 
 class OneOfSeveral(Place):
@@ -18,12 +30,17 @@ class OneOfSeveral(Place):
 
     Args:
         group: the processes.
+        digest: the fingerprint of all clients' data.
     """
 
     together = True
 
-    def __init__(self, group: Group):
-        self.group, self.writes = group, group.index == 0
+    def __init__(self, group: Group, digest: str):
+        self.group, self.writes, self._digest = group, group.index == 0, digest
+
+    def fingerprint(self, federation: Federation) -> str:
+        """See `Place.fingerprint`: nobody here has all data."""
+        return self._digest
 
     def any_of(self, *flags: bool) -> tuple[bool, ...]:
         """See `Place.any_of`."""
@@ -34,13 +51,42 @@ class OneOfSeveral(Place):
         self.group.meet(what)
 
 
-def place_here(job: Job) -> OneOfSeveral | None:
-    """Return the place of this process among those that share a run, all with the same job; None where it is alone."""
-    group = current()
-    if group is None:
+def clients_here(device: Device) -> Callable[[int], slice] | None:
+    """Return what says of how many clients which are read in this process; None where it is alone."""
+    if current() is None:
         return None
+    mesh = _mesh(device)
+
+    def here(clients: int) -> slice:
+        rows = my_rows(mesh, spread_rows(mesh.size, clients))
+        return slice(min(rows.start, clients - 1), min(rows.stop, clients))  # rows without a client repeat the last
+
+    return here
+
+
+def place_here(job: Job, device: Device) -> tuple[Job, OneOfSeveral | None]:
+    """Return the job with the samples of this process's clients, and its place among those that share the run.
+
+    All must have the same job; where this process is alone, it stays as it is and there is no place.
+    """
+    group, here = current(), clients_here(device)
+    if group is None or here is None:
+        return job, None
     orbax()  # before anything is trained that could not be saved
-    refuse_more_than_clients(group.count, len(job.federation))
+    clients, mesh = len(job.federation), _mesh(device)
+    refuse_more_than_clients(group.count, clients)
+    federation = job.federation.only(here(clients))
+    common = digest_of_common(federation)
     config = hashlib.sha256(dump_toml(job.config).encode()).hexdigest()[:16]
-    group.refuse_differences({"config": config, "digest of the data": fingerprint(job.federation)})
-    return OneOfSeveral(group)
+    group.refuse_differences({"config": config, "digest of the clients' names and sizes": common[:16]})
+    rows = spread_rows(mesh.size, clients)
+    own = sum_of_digests(federation, range(clients)[my_rows(mesh, rows)])
+    digest = joined(common, [int(text, 16) for text in group.exchange("digests", f"{own:x}")])
+    if federation.kind == "classification":
+        known = rows_placed(federation.label_counts(), mesh, rows, slice(0, clients))
+        federation = dataclasses.replace(federation, counted=fetched(known)[:clients])
+    return dataclasses.replace(job, federation=federation), OneOfSeveral(group, digest)
+
+
+def _mesh(device: Device) -> Mesh:
+    return Mesh(np.array(device.devices), (CLIENTS,))

@@ -117,12 +117,12 @@ class SPDB(InTurns, SPD):
             _, solved = hypergradient(outer, inner, shared, own, terms=min(2 * size, MOST_TERMS))
             return solved.singular | (solved.residual > UNSOLVED)
 
-        for i, name in enumerate(federation.names):
+        for i in federation.read_here:
             train, validation = (
                 jax.tree.map(jnp.asarray, part.client(i)) for part in (federation.train, federation.validation)
             )
             if singular(train, validation):
                 raise CoterieError(
-                    f"the Hessian of the personal layers of client {name!r} is singular, so that its solution cannot "
-                    "be differentiated; set method.damping or method.weight_decay above 0"
+                    f"the Hessian of the personal layers of client {federation.names[i]!r} is singular, so that its "
+                    "solution cannot be differentiated; set method.damping or method.weight_decay above 0"
                 )

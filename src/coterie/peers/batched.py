@@ -56,7 +56,8 @@ class Batched(Losses):
         if self._exact:
             return one_by_one(fn, part, self._zero)
         if self._plan.chunk and self._plan.chunk < size:
-            return lax.map(lambda each: fn(*each), part, batch_size=self._plan.chunk)
+            # Not by `lax.map`, which makes a copy of everything, samples too, in chunks.
+            return in_chunks(lambda *rows: ((), jax.vmap(fn)(*rows)), self._plan.chunk, *part)[1]
         return jax.vmap(fn)(*part)
 
     def _on_each_device(self, run: Callable[..., Tree], *stacked: Tree) -> Tree:
@@ -103,8 +104,14 @@ class Batched(Losses):
         taking_part = jnp.nonzero((weight > 0)[order], size=min(at_most, here), fill_value=here)[0]
         rows = jnp.append(order, 0)[taking_part]  # of those who are fewer, the first row, which then does not count
         used = jnp.where(taking_part < here, weight[rows], 0)
-        shape = jax.eval_shape(fn, *jax.tree.map(lambda a: a[0], stacked))[0]
-        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), shape)
+        sums, beside = lax.scan(self._adding(fn, stacked), _none_of(fn, stacked, weight), (rows, used))
+        mean, mass = self.seal(divided(sums))
+        place = jnp.where(taking_part < here, rows, here)
+        beside = jax.tree.map(lambda a, b: b.at[place].set(a, mode="drop"), beside, otherwise)
+        return jax.tree.map(lambda a: a[0], mean), mass[0], beside
+
+    def _adding(self, fn: Callable, stacked: Tree) -> Callable[[Tree, tuple], tuple[Tree, Tree]]:
+        """Return what adds the value of the client in a row, with a weight, to the sums of those before it."""
 
         def one(sums: Tree, inputs: tuple) -> tuple[Tree, Tree]:
             row, used = inputs
@@ -114,11 +121,7 @@ class Batched(Losses):
             value, counts = masked(arrived, value), jnp.where(arrived, used, 0)
             return add_clients(sums, value, counts, jnp.zeros(1, jnp.int32), self.seal), beside
 
-        sums, beside = lax.scan(one, no_clients(like, weight, 1), (rows, used))
-        mean, mass = self.seal(divided(sums))
-        place = jnp.where(taking_part < here, rows, here)
-        beside = jax.tree.map(lambda a, b: b.at[place].set(a, mode="drop"), beside, otherwise)
-        return jax.tree.map(lambda a: a[0], mean), mass[0], beside
+        return one
 
     def _mean_in_groups(
         self, fn: Callable, weight: jax.Array, at_most: int, otherwise: Tree, *stacked: Tree
@@ -134,22 +137,25 @@ class Batched(Losses):
         real = (jnp.arange(places.size) < count).reshape(places.shape)  # who is repeated counts only once
         used = jnp.where(real, jnp.append(weight, 0)[chosen][places], 0)
 
-        def group(number: Any) -> tuple[Tree, Tree]:
-            return self._batched(fn, *group_of(stacked, places, number))
+        size = self._plan.chunk or places.shape[1]
 
-        def add(sums: Tree, number: Any) -> tuple[Tree, Tree]:
-            values, beside = group(number)
-            usable = all_finite(values, places.shape[1:]) & (used[number] > 0)
-            weights = jnp.where(usable, used[number], 0) if self._exact else used[number]
-            if self._exact:
-                values = masked(usable, values)
-                return add_clients(sums, values, weights, jnp.zeros(weights.shape, jnp.int32), self.seal), beside
+        def chunk(weights: jax.Array, *rows: Tree) -> tuple[Tree, Tree]:
+            alone, own = without_same(fn, rows)
+            values, beside = jax.vmap(alone)(*own)
             with jax.named_scope(EXCHANGE):
                 total = jax.tree.map(lambda a: product(weights.astype(a.dtype)[None], a), values)
-            return jax.tree.map(jnp.add, sums, (total, weights.sum()[None])), beside
+            return (total, weights.sum()[None]), beside
 
-        like = jax.eval_shape(lambda: group(0)[0])
-        sums, beside = lax.scan(add, no_clients(like, weight, 1), jnp.arange(places.shape[0]))
+        def add(sums: Tree, number: Any) -> tuple[Tree, Tree]:
+            rows = group_of(stacked, places, number)
+            if self._exact:
+                alone, own = without_same(fn, rows)
+                return lax.scan(self._adding(alone, own), sums, (jnp.arange(places.shape[1]), used[number]))
+            some, beside = in_chunks(chunk, min(size, places.shape[1]), used[number], *rows)
+            return jax.tree.map(jnp.add, sums, some), beside
+
+        alone, own = without_same(fn, group_of(stacked, places, 0))  # for its shapes only
+        sums, beside = lax.scan(add, _none_of(alone, own, weight), jnp.arange(places.shape[0]))
         mean, mass = self.seal(divided(sums))
         beside = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:count], beside)
         beside = jax.tree.map(lambda a, b: b.at[chosen].set(a, mode="drop"), beside, otherwise)
@@ -180,3 +186,9 @@ class Batched(Losses):
         done = jax.tree.map(lambda a, b: b.at[chosen].set(a[: chosen.shape[0]], mode="drop"), beside, otherwise)
         beside = jax.tree.map(lambda a, b: jnp.where(column(weight > 0, a), a, b), done, otherwise)
         return jax.tree.map(lambda a: a.sum(0), sums), mass, beside
+
+
+def _none_of(fn: Callable, stacked: Tree, weight: jax.Array) -> tuple[Tree, jax.Array]:
+    """Return the sums of the values of no clients, and their weight."""
+    shape = jax.eval_shape(fn, *jax.tree.map(lambda a: a[0], stacked))[0]
+    return no_clients(jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), shape), weight, 1)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-__all__ = ["Tree", "elsewhere", "fetched", "my_rows", "own_rows", "placed", "rows_placed"]
+__all__ = ["Tree", "elsewhere", "fetched", "my_rows", "own_rows", "placed", "rows_placed", "spread_rows"]
 
 Tree = Any
 
@@ -27,6 +27,11 @@ def my_rows(mesh: Mesh | None, rows: int) -> slice:
     each, devices = rows // mesh.size, list(mesh.devices.flat)
     mine = [place for place, device in enumerate(devices) if device.process_index == jax.process_index()]
     return slice(mine[0] * each, (mine[-1] + 1) * each)
+
+
+def spread_rows(devices: int, clients: int) -> int:
+    """Return how many rows an array of all clients has on a mesh: equally many on each device."""
+    return -(-clients // devices) * devices
 
 
 def placed(x: Tree, shardings: Tree) -> Tree:
@@ -65,13 +70,15 @@ def rows_placed(x: Tree, mesh: Mesh | None, rows: int, there: slice) -> Tree:
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
 
     def spread(a: Any) -> jax.Array:
+        dtype = jax.dtypes.canonicalize_dtype(a.dtype)  # of a type JAX has
+
         def part(index: Any) -> np.ndarray:
             first, last, _ = index[0].indices(rows)
             wanted = np.minimum(np.arange(first, last), there.stop - 1) - there.start
             in_a_row = wanted[-1] - wanted[0] == len(wanted) - 1  # a slice of a file is not copied twice
-            return np.asarray(a[wanted[0] : wanted[-1] + 1] if in_a_row else a[wanted])
+            return np.asarray(a[wanted[0] : wanted[-1] + 1] if in_a_row else a[wanted], dtype)
 
-        return jax.make_array_from_callback((rows, *a.shape[1:]), sharding, part, dtype=a.dtype)
+        return jax.make_array_from_callback((rows, *a.shape[1:]), sharding, part, dtype=dtype)
 
     return jax.tree.map(spread, x)
 
