@@ -168,7 +168,17 @@ def test_one_member_alone_cannot_make_the_others_skip_rounds():
     for meeting in meetings:
         meeting.say(round=3)
     meetings[3].say(round=2_000_000)
+    meetings[3].control.missed |= {"north": 2_000_000, "nobody": -1}
+    assert meetings[0].current(3, late=False) == 3
     assert meetings[0].current(3) == 3
+
+
+def test_who_looks_around_says_whom_it_has_gone_on_without_too():
+    """Otherwise a question that comes while a member is asked would hide what its answer says."""
+    meetings = started(Switchboard(), NAMES[:2])
+    meetings[1].control.missed["north"] = 6
+    meetings[1].look_around()
+    assert meetings[0].cards["east"].given_up == {"north": 6}
 
 
 def test_who_was_not_missed_goes_on_with_its_own_round_however_far_the_others_are():
@@ -195,7 +205,11 @@ def test_a_wrong_newcomer_does_not_stop_those_who_run():
 
 def test_cards_that_make_no_sense_are_not_used():
     meeting = member(Switchboard(), "north")
-    for data in (b"", b"{", b"[]", b"[" * 100_000, b'{"hash": 1}', CARD.encode()[:-1] + b', "more": 1}'):
+    values = ({"north": 2**63}, {"north": 1.5}, {"north": None}, {"north": [1]}, ["north"], "north", 3, None)
+    lies = [CARD._replace(given_up=given_up).encode() for given_up in values]
+    long = CARD._replace(given_up={f"member-{i}": i for i in range(100_000)}).encode()
+    nonsense = (b"", b"{", b"[]", b"[" * 100_000, b'{"hash": 1}', CARD.encode()[:-1] + b', "more": 1}')
+    for data in (*nonsense, *lies, long):
         assert Card.decode(data) is None
         assert Card.decode(meeting._hello("east", data)) is not None
     assert meeting.cards == {}

@@ -15,6 +15,7 @@ from coterie.cli import app
 from coterie.experiment.result import Result
 from coterie.sites.local import LocalFederation
 from coterie.sites.network import read_network_record
+from support.group import Group
 from support.peer_runs import STAGED, SmallDisk, Watch, differences, listens, simulate, write_federation
 
 NAMES = ("north", "east", "south")
@@ -55,6 +56,18 @@ def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case
         assert all(len(line["digest"]) == 64 for line in sent)
     again = CliRunner().invoke(app, ["resume", str(folders[0])])  # it would be a simulation of one client
     assert again.exit_code == 2
+
+
+def test_a_slow_member_leaves_out_no_round_where_nobody_missed_it(tmp_path, device):
+    """Members of `l2gd` talk in some rounds only: in between the quick ones get ahead of the slow one, by several."""
+    method = {"name": "l2gd", "p": 0.3, "iterations": 1, "lr": 0.01, "smoothness": 1.0}
+    with Group(tmp_path, NAMES) as group:
+        for seed, slow in enumerate(NAMES):
+            run = {"rounds": 20, "evaluate_every": 10, "seed": seed}
+            path = write_federation(tmp_path, NAMES, method=method, run=run, federation={"deadline": 60.0})
+            folders, wrong = group.run(path, tmp_path / f"peers-{seed}", pace={slow: 0.05})
+            assert wrong == {}
+            assert differences(folders, simulate(path, tmp_path / f"simulation-{seed}", device), ROUNDING) == []
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import jax
 
 from coterie import __version__
 from coterie.errors import printable
+from coterie.peers.access import LONGEST_NOTE
 from coterie.storage.schema import Mismatch, record
 
 __all__ = ["Card", "differences"]
@@ -56,8 +57,10 @@ class Card(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | None) -> "Card | None":
         """Read a card; None for anything else."""
+        if data is None or len(data) > LONGEST_NOTE:  # before it takes memory: an answer may be as long as a model
+            return None
         try:
-            return None if data is None else cls(**_SCHEMA(json.loads(data)))
+            return cls(**_SCHEMA(json.loads(data)))
         except (ValueError, RecursionError, Mismatch):
             return None
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from coterie.errors import CoterieError
 from coterie.graphs.graph import Graph
+from coterie.peers.access import LONGEST_NOTE
 from coterie.sites.cards import Card, differences
 from coterie.storage.arrays import Array, npz_bytes, read_npz
 from coterie.storage.toml import difference
@@ -101,7 +102,7 @@ class Meeting:
         card = Card.decode(payload)
         if card is not None:
             self._see(sender, card)
-        return self.card._replace(given_up=self.control.given_up()).encode()
+        return self._shown()
 
     def _graph(self, sender: str, payload: bytes) -> bytes:
         """Give the graph in use, if the stage that ends with the round in the request is over here."""
@@ -126,12 +127,16 @@ class Meeting:
         """Change this member's card."""
         self.card = self.card._replace(**changes)
 
+    def _shown(self) -> bytes:
+        """Return the card as others get it: with whom this member has gone on without."""
+        return self.card._replace(given_up=self.control.given_up()).encode()
+
     # -- the start -------------------------------------------------------------------------------------------------
 
     def look_around(self) -> dict[str, Card]:
         """Show this member's card to everybody who is there, and return the cards of those that run the same."""
         for name in self.others:
-            card = Card.decode(self.control.request(name, "hello", self.card.encode(), ANSWER))
+            card = Card.decode(self.control.request(name, "hello", self._shown(), ANSWER))
             if card is not None:
                 self._see(name, card)
         with self._lock:
@@ -185,7 +190,7 @@ class Meeting:
         for name in others[:1]:
             answer = self.control.request(name, "configuration", b"", ANSWER)
             try:
-                theirs = json.loads(answer or b"{}")
+                theirs = json.loads(answer) if answer and len(answer) <= LONGEST_NOTE else {}
                 found = difference(theirs, self._configuration) if isinstance(theirs, dict) and theirs else None
             except (ValueError, RecursionError):
                 found = None
@@ -226,7 +231,7 @@ class Meeting:
         Others may be ahead without having missed anything of this member, where they do not hear it in every round:
         then it goes on with `number`, and what they sent in that round is here. Members that have given it up for
         their round will hear it in the next one. Where there are more than two others, two must be as far: one alone
-        cannot make the others skip rounds.
+        cannot make the others skip rounds that nobody else has begun.
 
         Args:
             number: the round that follows the last one of this member.
