@@ -115,6 +115,32 @@ def test_those_who_are_there_start_after_the_deadline_and_a_late_one_joins_them(
     assert late.current(1) == 7
 
 
+def test_who_sees_the_start_late_begins_with_the_first_round_all_the_same():
+    """North begins, and east, who has seen it, gets to round 5 before south looks: in these rounds nobody hears it."""
+    board = Switchboard()
+    north, east, south = (member(board, name, names=NAMES[:3]) for name in NAMES[:3])
+    for meeting in (east, south):
+        meeting.say(ready=True)
+    assert north.start(0, -1)
+    assert east.start(0, -1)
+    for meeting in (north, east):
+        meeting.say(round=5)
+    north.control.leave()  # south sees only east, which did not begin the run
+    assert south.start(0, -1)
+    assert (south.card.round, south.current(1, late=False)) == (0, 1)
+
+
+def test_who_was_given_up_before_it_saw_the_start_is_late():
+    board = Switchboard()
+    north, east = (member(board, name, names=NAMES[:2]) for name in NAMES[:2])
+    east.say(ready=True)
+    assert north.start(0, -1)
+    north.say(round=5)
+    north.control.missed["east"] = 3
+    assert not east.start(0, -1)
+    assert east.current(1) == 5
+
+
 def test_who_comes_back_learns_the_run_and_the_round():
     board = Switchboard()
     meetings = started(board)
@@ -158,7 +184,7 @@ def test_all_continue_with_the_number_they_had_and_the_latest_round():
     board = Switchboard()
     meetings = [member(board, name) for name in NAMES]
     done = dict(zip(NAMES, (4, 6, 5, 6), strict=True))
-    together(lambda meeting: meeting.start(99, done[meeting.me]), meetings)
+    assert all(together(lambda meeting: meeting.start(99, done[meeting.me]), meetings))
     assert {meeting.card.run for meeting in meetings} == {99}
     assert {meeting.card.round for meeting in meetings} == {7}
 

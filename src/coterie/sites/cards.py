@@ -41,7 +41,8 @@ class Card(NamedTuple):
     run: int = 0  # the number of the run it is in, or was in when it stopped; 0: of none yet
     started: bool = False  # it is in this run now
     round: int = 0  # the one it is in
-    began: dict[str, int] = {}  # noqa: RUF012  # where it has started: the sessions, by name, of those it started with
+    first: int = 0  # the round with which those below began, who may be further now
+    began: dict[str, int] = {}  # noqa: RUF012  # who began together: the sessions of their processes, by name
     given_up: dict[str, int] = {}  # noqa: RUF012  # the last round that went on without a member, by name
 
     @classmethod

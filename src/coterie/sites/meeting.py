@@ -153,7 +153,8 @@ class Meeting:
             done: rounds that this member has behind it; -1: not even the start.
 
         Returns:
-            Whether everybody is at the very start; otherwise the others may be in the middle of the run.
+            Whether this member begins with the others, with the round on its card; otherwise they are in the middle of
+            the run.
         """
         if done < 0:  # a process was killed before its first checkpoint: it brings nothing into any run
             run = 0
@@ -207,8 +208,8 @@ class Meeting:
         first = max([self.card.round, *(card.round for card in others.values())])
         sessions = {name: card.session for name, card in others.items()}
         number = known[0] if known else secrets.randbits(62) | 1
-        self.say(run=number, round=first, began=sessions, started=True)
-        return first == 0
+        self.say(run=number, round=first, first=first, began=sessions, started=True)
+        return True
 
     def _join(self, running: Sequence[Card], run: int) -> bool:
         """Enter the run that others are in."""
@@ -218,10 +219,14 @@ class Meeting:
                 "the others are in another run than the one in this folder; choose another folder (site.out), or stop "
                 "them and continue all together"
             )
-        begins = [card.round for card in running if card.began.get(self.me) == self.card.session]
-        first = max([self.card.round, *begins])
-        self.say(run=number, started=True, round=first)
-        return bool(begins) and first == 0
+        missed = any(self.me in card.given_up for card in running)
+        # Those who began may be some rounds further when this member looks, without having missed it. Everybody passes
+        # on who began: this member may see others that have entered the run before it sees the one that began it.
+        begins = [card for card in running if not missed and card.began.get(self.me) == self.card.session]
+        for card in begins[:1]:
+            self.say(round=max(self.card.round, card.first), first=card.first, began=card.began)
+        self.say(run=number, started=True)
+        return bool(begins)
 
     # -- between rounds --------------------------------------------------------------------------------------------
 

@@ -116,7 +116,9 @@ class Site(Place):
         self.network.begin_run(number)
         self._line.connect(self.carrier, number)
         self._counted = None if self._folder is None else CountsFile(self._folder)
-        self._late, self.carrier.alone = not together, not together and done < 0
+        self._late = not together
+        # Who begins alone sends and awaits nothing for its first model: the others have theirs.
+        self.carrier.alone = done < 0 and (self._late or self.meeting.card.round > 0)
         return together
 
     def next_round(self, number: int) -> int:
