@@ -270,6 +270,19 @@ def test_who_was_away_asks_for_the_graph():
     assert meetings[2].graph_after(8) is None  # nobody has come to the end of that stage
 
 
+def test_a_run_whose_others_have_ended_is_finished_alone_where_that_is_wanted():
+    sentence = "none of east came within 0.2 seconds .* if they have come to the end, finish this run with --alone"
+    with pytest.raises(CoterieError, match=sentence):
+        member(Switchboard(), "north", names=NAMES[:2], patience=0.2).start(44, 4)
+    north = member(Switchboard(), "north", names=NAMES[:2], patience=0.2)
+    north.alone = True
+    assert north.start(44, 4)
+    assert (north.card.run, north.card.round) == (44, 5)
+    north.company(5)
+    with pytest.raises(CoterieError, match="in this folder none has"):
+        north.start(0, -1)
+
+
 def test_who_is_left_alone_stops_unless_the_others_have_ended():
     board = Switchboard()
     meetings = started(board, NAMES[:2])

@@ -40,7 +40,8 @@ class Validity(NamedTuple):
         if (now or datetime.datetime.now(datetime.UTC)) >= self.end:
             raise CoterieError(
                 f"{self.file} has expired on {self.end:%Y-%m-%d %H:%M} UTC, and no member talks to this one any more; "
-                "issue a new one (coterie keys issue NAME --renew), and start this member again: it goes on from its checkpoint"
+                "issue a new one (coterie keys issue NAME --renew), and start this member again: it goes on from its "
+                "checkpoint"
             )
 
     def warning(self, now: datetime.datetime | None = None) -> str | None:

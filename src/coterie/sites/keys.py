@@ -129,7 +129,6 @@ class Authority(NamedTuple):
         durable_write(certificate, _pem(signed))
         return certificate
 
-
     def _own(self, path: Path, name: str) -> "x509.Certificate":
         """Read a certificate that this authority has issued for a member."""
         if not os.path.lexists(path):

@@ -31,6 +31,7 @@ __all__ = ["Control", "Meeting"]
 
 PAUSE = 0.1  # seconds between two looks at who is there
 ANSWER = 2.0  # seconds that a member has to show its card
+CALLING = 10.0  # seconds after which who would finish alone takes the others for gone
 TABLE = {"neighbours": Array("iu", ("clients", "slots"), below="clients"), "present": Array("b", ("clients", "slots"))}
 
 
@@ -62,6 +63,7 @@ class Meeting:
         configuration: what federation.toml says, complete: it tells in which key two members differ.
         patience: seconds to wait for the others before the start, and for anybody when all are gone.
         deadline: seconds to wait for one answer that must come.
+        alone: finish a run that has begun, if nobody else is there: the others have come to its end.
         note: called with a sentence for people.
     """
 
@@ -76,10 +78,12 @@ class Meeting:
         configuration: Mapping[str, Any] | None = None,
         patience: float = 600.0,
         deadline: float = 60.0,
+        alone: bool = False,
         note: Callable[[str], None] = lambda sentence: None,
     ):
         self.control, self.me, self.names, self.card = control, me, tuple(names), card
         self.hub, self.patience, self.deadline, self.note = hub, patience, deadline, note
+        self.alone = alone
         self._configuration = dict(configuration or {})
         self.cards: dict[str, Card] = {}  # the last one of each other member
         self.done: set[str] = set()  # members that have come to the end of the run
@@ -159,7 +163,8 @@ class Meeting:
         if done < 0:  # a process was killed before its first checkpoint: it brings nothing into any run
             run = 0
         self.say(ready=True, run=run, round=done + 1)
-        end, shown = time.monotonic() + self.patience, frozenset[str]()
+        patience = min(self.patience, CALLING) if self.alone else self.patience
+        end, shown = time.monotonic() + patience, frozenset[str]()
         while True:
             cards = self.look_around()
             running = [card for card in cards.values() if card.started]
@@ -172,10 +177,7 @@ class Meeting:
             ready = [name for name in self.names if name == self.me or (name in cards and cards[name].ready)]
             late = time.monotonic() > end
             if late and len(ready) == 1:
-                raise CoterieError(
-                    f"none of {', '.join(name for name in self.names if name != self.me)} came within "
-                    f"{self.patience:g} seconds (federation.start_deadline); start them, too"
-                )
+                self._refuse_alone(done)
             if (late or len(ready) == len(self.names)) and ready[0] == self.me:
                 return self._begin({name: cards[name] for name in ready[1:]})
             if frozenset(ready) != shown:
@@ -183,6 +185,20 @@ class Meeting:
                 missing = [name for name in self.names if name not in shown]
                 self.note(f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run")
             time.sleep(PAUSE)
+
+    def _refuse_alone(self, done: int) -> None:
+        """Refuse to run without anybody else, unless this member shall finish what has begun."""
+        if self.alone and done >= 0:
+            self.note("nobody else is there: this member finishes its rounds alone")
+            return
+        if self.alone:
+            raise CoterieError("--alone finishes a run that has begun, and in this folder none has; join without it")
+        others = ", ".join(name for name in self.names if name != self.me)
+        finish = "; if they have come to the end, finish this run with --alone" if done >= 0 else ""
+        raise CoterieError(
+            f"none of {others} came within {self.patience:g} seconds (federation.start_deadline); start them, "
+            f"too{finish}"
+        )
 
     def _keys(self) -> list[str]:
         """Say in which key the configuration of the first member with another one differs."""
@@ -259,7 +275,8 @@ class Meeting:
             number: the round to begin.
             refuse: raises where waiting is in vain.
         """
-        if self.others or len(self.names) == 1 or self.done >= {name for name in self.names if name != self.me}:
+        ended = self.done >= {name for name in self.names if name != self.me}
+        if self.others or len(self.names) == 1 or ended or self.alone:
             return
         self.note(f"all other members are gone; waiting {self.patience:g} seconds for one of them")
         end = time.monotonic() + self.patience
