@@ -115,6 +115,42 @@ def test_those_who_are_there_start_after_the_deadline_and_a_late_one_joins_them(
     assert late.current(1) == 7
 
 
+@pytest.mark.parametrize("ever", [True, False])
+def test_nobody_begins_before_all_have_found_each_other_or_long_after(monkeypatch, ever):
+    """East and south are called by north, and not connected yet: without each other they would go on at once."""
+    monkeypatch.setattr("coterie.sites.meeting.CONNECTING", 30.0 if ever else 0.5)
+    board, notes = Switchboard(), []
+    meetings = [member(board, name, names=NAMES[:3], notes=notes) for name in NAMES[:3]]
+    board.apart.add(frozenset(("east", "south")))
+    began = time.monotonic()
+
+    def connect():
+        while "east, south: not all are connected yet" not in notes:
+            time.sleep(0.01)
+        assert not any(meeting.card.started for meeting in meetings)
+        if ever:
+            board.apart.clear()
+
+    with ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(connect)
+        assert all(together(lambda meeting: meeting.start(0, -1), meetings))
+        connecting.result()
+    assert time.monotonic() - began < 20
+
+
+def test_who_can_never_be_connected_is_not_waited_for():
+    """Neither east nor south can be reached: they exchange nothing."""
+    board = Switchboard()
+    links = {"north": ["east", "south"], "east": ["north"], "south": ["north"]}
+    meetings = [member(board, name, names=NAMES[:3]) for name in NAMES[:3]]
+    for meeting in meetings:
+        meeting.linked = links[meeting.me]
+    board.apart.add(frozenset(("east", "south")))
+    began = time.monotonic()
+    assert all(together(lambda meeting: meeting.start(0, -1), meetings))
+    assert time.monotonic() - began < 20
+
+
 def test_who_sees_the_start_late_begins_with_the_first_round_all_the_same():
     """North begins, and east, who has seen it, gets to round 5 before south looks: in these rounds nobody hears it."""
     board = Switchboard()

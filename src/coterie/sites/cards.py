@@ -39,6 +39,7 @@ class Card(NamedTuple):
     session: int  # a random number of the process
     ready: bool = False  # it has compiled its programs and waits for the others
     run: int = 0  # the number of the run it is in, or was in when it stopped; 0: of none yet
+    lacks: list[str] = []  # noqa: RUF012  # whom it would have a connection with, and has not
     started: bool = False  # it is in this run now
     round: int = 0  # the one it is in
     first: int = 0  # the round with which those below began, who may be further now

@@ -12,10 +12,11 @@ after the end of a stage gets the graph in the same way. A member that was away 
 
 import collections
 import json
+import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = ["Control", "Meeting"]
 
 PAUSE = 0.1  # seconds between two looks at who is there
 ANSWER = 2.0  # seconds that a member has to show its card
+CONNECTING = 30.0  # seconds that members have to find each other when all of them are ready
 CALLING = 10.0  # seconds after which who would finish alone takes the others for gone
 TABLE = {"neighbours": Array("iu", ("clients", "slots"), below="clients"), "present": Array("b", ("clients", "slots"))}
 
@@ -64,6 +66,7 @@ class Meeting:
         patience: seconds to wait for the others before the start, and for anybody when all are gone.
         deadline: seconds to wait for one answer that must come.
         alone: finish a run that has begun, if nobody else is there: the others have come to its end.
+        linked: the members that this one has a connection with once all are there; default: all others.
         note: called with a sentence for people.
     """
 
@@ -79,11 +82,13 @@ class Meeting:
         patience: float = 600.0,
         deadline: float = 60.0,
         alone: bool = False,
+        linked: Collection[str] | None = None,
         note: Callable[[str], None] = lambda sentence: None,
     ):
         self.control, self.me, self.names, self.card = control, me, tuple(names), card
         self.hub, self.patience, self.deadline, self.note = hub, patience, deadline, note
         self.alone = alone
+        self.linked = [name for name in names if name != me and (linked is None or name in linked)]
         self._configuration = dict(configuration or {})
         self.cards: dict[str, Card] = {}  # the last one of each other member
         self.done: set[str] = set()  # members that have come to the end of the run
@@ -132,8 +137,12 @@ class Meeting:
         self.card = self.card._replace(**changes)
 
     def _shown(self) -> bytes:
-        """Return the card as others get it: with whom this member has gone on without."""
-        return self.card._replace(given_up=self.control.given_up()).encode()
+        """Return the card as others get it: with who is not connected, and whom this member has gone on without."""
+        return self.card._replace(lacks=self._lacks(), given_up=self.control.given_up()).encode()
+
+    def _lacks(self) -> list[str]:
+        alive = self.control.alive()
+        return [name for name in self.linked if name not in alive]
 
     # -- the start -------------------------------------------------------------------------------------------------
 
@@ -164,7 +173,7 @@ class Meeting:
             run = 0
         self.say(ready=True, run=run, round=done + 1)
         patience = min(self.patience, CALLING) if self.alone else self.patience
-        end, shown = time.monotonic() + patience, frozenset[str]()
+        end, connected_by, shown = time.monotonic() + patience, math.inf, ""
         while True:
             cards = self.look_around()
             running = [card for card in cards.values() if card.started]
@@ -178,12 +187,21 @@ class Meeting:
             late = time.monotonic() > end
             if late and len(ready) == 1:
                 self._refuse_alone(done)
-            if (late or len(ready) == len(self.names)) and ready[0] == self.me:
+            # Who begins before two others have found each other makes them go on without each other.
+            apart = [name for name in ready if (self._lacks() if name == self.me else cards[name].lacks)]
+            if len(ready) < len(self.names):
+                connected_by = math.inf
+            elif connected_by == math.inf:
+                connected_by = time.monotonic() + CONNECTING
+            met = len(ready) == len(self.names) and (not apart or time.monotonic() > connected_by)
+            if (late or met) and ready[0] == self.me:
                 return self._begin({name: cards[name] for name in ready[1:]})
-            if frozenset(ready) != shown:
-                shown = frozenset(ready)
-                missing = [name for name in self.names if name not in shown]
-                self.note(f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run")
+            missing = [name for name in self.names if name not in ready]
+            said = f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run"
+            said = f"{', '.join(apart)}: not all are connected yet" if apart and not missing else said
+            if said != shown:
+                self.note(said)
+                shown = said
             time.sleep(PAUSE)
 
     def _refuse_alone(self, done: int) -> None:

@@ -103,6 +103,7 @@ def run_site(
                 patience=federation.settings.start_deadline,
                 deadline=federation.settings.deadline,
                 alone=alone,
+                linked=federation.linked(site.name),
                 note=note,
             )
             stack.enter_context(transport)
