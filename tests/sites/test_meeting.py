@@ -281,7 +281,7 @@ def test_everybody_gets_the_graph_of_one_member():
     """East has missed that south dropped an edge; the first member that is there decides."""
     meetings = started(Switchboard(), NAMES[:3])
     right, wrong = Graph.from_edges([0, 1, 2], [1, 2, 0], 3), Graph.complete(3)
-    found = together(lambda m: m.agree(5, wrong if m.me == "east" else right), meetings)
+    found = together(lambda m: m.stages.agree(5, wrong if m.me == "east" else right), meetings)
     for graph in found:
         np.testing.assert_array_equal(graph.neighbours, right.neighbours)
         np.testing.assert_array_equal(graph.present, right.present)
@@ -292,7 +292,7 @@ def test_the_hub_decides_where_there_is_one():
     meetings = [member(board, name, names=NAMES[:3], hub="south") for name in NAMES[:3]]
     together(lambda meeting: meeting.start(0, -1), meetings)
     graphs = [Graph.complete(3), Graph.complete(3), Graph.from_edges([0, 1, 2], [1, 2, 0], 3)]
-    found = together(lambda m: m.agree(5, graphs[m.names.index(m.me)]), meetings)
+    found = together(lambda m: m.stages.agree(5, graphs[m.names.index(m.me)]), meetings)
     assert [graph.edges() for graph in found] == [3, 3, 3]
 
 
@@ -300,10 +300,10 @@ def test_who_was_away_asks_for_the_graph():
     meetings = started(Switchboard(), NAMES[:3])
     graph = Graph.from_edges([0, 1, 2], [1, 2, 0], 3)
     for meeting in meetings[:2]:
-        meeting.agree(5, graph)
-    np.testing.assert_array_equal(meetings[2].graph_after(5).neighbours, graph.neighbours)
-    meetings[2].deadline = 0.3
-    assert meetings[2].graph_after(8) is None  # nobody has come to the end of that stage
+        meeting.stages.agree(5, graph)
+    np.testing.assert_array_equal(meetings[2].stages.graph_after(5).neighbours, graph.neighbours)
+    meetings[2].stages.deadline = 0.3
+    assert meetings[2].stages.graph_after(8) is None  # nobody has come to the end of that stage
 
 
 def test_a_run_whose_others_have_ended_is_finished_alone_where_that_is_wanted():

@@ -4,10 +4,6 @@ Each member has a card (`cards.py`) and shows it to everybody who shows its own.
 same configuration and versions. A run has a number, so that nothing sent in another run is ever used: the first member
 in the list that is there draws it, and everybody else, whoever comes back later too, takes it from a member that is in
 the run. Nobody coordinates: each member decides for itself from the cards it has seen.
-
-Where a stage of a method ends, everybody must use the same graph. It is that of one member: the hub, or the first in
-the list that is there. All others ask it, so that they agree even if some of them missed a message; who comes back
-after the end of a stage gets the graph in the same way. A member that was away keeps all its neighbours.
 """
 
 import collections
@@ -17,40 +13,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from coterie.errors import CoterieError
-from coterie.graphs.graph import Graph
 from coterie.peers.access import LONGEST_NOTE
 from coterie.sites.cards import Card, differences
-from coterie.storage.arrays import Array, npz_bytes, read_npz
+from coterie.sites.control import Control
+from coterie.sites.stages import Stages
 from coterie.storage.toml import difference
 
-__all__ = ["Control", "Meeting"]
+__all__ = ["Meeting"]
 
 PAUSE = 0.1  # seconds between two looks at who is there
 ANSWER = 2.0  # seconds that a member has to show its card
 CONNECTING = 30.0  # seconds that members have to find each other when all of them are ready
 CALLING = 10.0  # seconds after which who would finish alone takes the others for gone
-TABLE = {"neighbours": Array("iu", ("clients", "slots"), below="clients"), "present": Array("b", ("clients", "slots"))}
-
-
-class Control(Protocol):
-    """What a carrier offers besides frames: who is there, and small requests to other members."""
-
-    def alive(self) -> frozenset[str]:
-        """Return the members that are there."""
-
-    def given_up(self) -> dict[str, int]:
-        """Return the last round that went on without a member, by name."""
-
-    def answer(self, topic: str, fn: Callable[[str, bytes], bytes]) -> None:
-        """Answer requests about a topic with `fn(name of the sender, payload)`."""
-
-    def request(self, name: str, topic: str, payload: bytes, seconds: float) -> bytes | None:
-        """Ask a member; None if no answer came in time."""
 
 
 class Meeting:
@@ -86,16 +63,16 @@ class Meeting:
         note: Callable[[str], None] = lambda sentence: None,
     ):
         self.control, self.me, self.names, self.card = control, me, tuple(names), card
-        self.hub, self.patience, self.deadline, self.note = hub, patience, deadline, note
+        self.patience, self.note = patience, note
         self.alone = alone
         self.linked = [name for name in names if name != me and (linked is None or name in linked)]
         self._configuration = dict(configuration or {})
         self.cards: dict[str, Card] = {}  # the last one of each other member
         self.done: set[str] = set()  # members that have come to the end of the run
-        self._stage: tuple[int, Graph] | None = None  # the last round of the stage before, and the graph since then
         self._lock = threading.Lock()
         self._wrong: list[str] = []  # what keeps members from running together
-        answers = {"hello": self._hello, "graph": self._graph, "bye": self._bye, "configuration": self._configured}
+        self.stages = Stages(control, me, names, hub, deadline)
+        answers = {"hello": self._hello, "bye": self._bye, "configuration": self._configured}
         for topic, fn in answers.items():
             control.answer(topic, fn)
 
@@ -112,14 +89,6 @@ class Meeting:
         if card is not None:
             self._see(sender, card)
         return self._shown()
-
-    def _graph(self, sender: str, payload: bytes) -> bytes:
-        """Give the graph in use, if the stage that ends with the round in the request is over here."""
-        with self._lock:
-            stage = self._stage
-        if stage is None or not payload.isdigit() or stage[0] < int(payload):
-            return b""
-        return npz_bytes({"neighbours": stage[1].neighbours, "present": stage[1].present})
 
     def _configured(self, sender: str, payload: bytes) -> bytes:
         return json.dumps(self._configuration).encode()
@@ -306,44 +275,6 @@ class Meeting:
                     "when they are back"
                 )
             time.sleep(PAUSE)
-
-    # -- stages ----------------------------------------------------------------------------------------------------
-
-    def agree(self, number: int, graph: Graph) -> Graph:
-        """Return the graph that everybody uses after round `number`, in place of the one found here."""
-        there = [name for name in self.names if name == self.me or name in self.others]
-        lead = self.hub if self.hub in there else there[0]
-        found = None if lead == self.me else self._ask_graph([lead], number)
-        with self._lock:
-            self._stage = (number, graph if found is None else found)
-            return self._stage[1]
-
-    def graph_after(self, number: int) -> Graph | None:
-        """Return the graph that the others use since round `number`; None if nobody says."""
-        found = self._ask_graph(self.others, number)
-        if found is not None:
-            with self._lock:
-                self._stage = (number, found)
-        return found
-
-    def _ask_graph(self, names: Sequence[str], number: int) -> Graph | None:
-        """Ask members in turn until one of them has come to the end of the stage."""
-        end = time.monotonic() + self.deadline
-        while time.monotonic() < end and any(name in self.others for name in names):
-            for name in names:
-                answer = self.control.request(name, "graph", str(number).encode(), ANSWER)
-                graph = None if not answer else self._table(answer)
-                if graph is not None:
-                    return graph
-            time.sleep(PAUSE)
-        return None
-
-    def _table(self, data: bytes) -> Graph | None:
-        try:
-            arrays = read_npz(data, "a graph", TABLE, TABLE, {"clients": len(self.names)})
-            return Graph(np.asarray(arrays["neighbours"], np.int32), arrays["present"])
-        except CoterieError:
-            return None
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ from coterie.graphs.graph import Graph
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.line import Line
 from coterie.peers.remote import Remote
+from coterie.sites.control import Control
 from coterie.sites.counting import CountsFile
 from coterie.sites.deliveries import DeliveryLog
-from coterie.sites.meeting import Control, Meeting
+from coterie.sites.meeting import Meeting
 from coterie.sites.recording import RecordingCarrier
 
 __all__ = ["Network", "Site", "Status", "Transport"]
@@ -136,11 +137,11 @@ class Site(Place):
 
     def graph_in_use(self, number: int) -> Graph | None:
         """See `Place.graph_in_use`."""
-        return self.meeting.graph_after(number)
+        return self.meeting.stages.graph_after(number)
 
     def agree(self, number: int, graph: Graph) -> Graph:
         """See `Place.agree`."""
-        return self.meeting.agree(number, graph)
+        return self.meeting.stages.agree(number, graph)
 
     def round_done(self, number: int, block: Any = None, graph: Graph | None = None) -> None:
         """See `Place.round_done`: write down what arrived."""
