@@ -46,6 +46,7 @@ def test_findings_are_one_line_each_and_status_2():
     assert all(line.startswith("coterie: ") for line in lines)
     for part in ("no member can be reached", "a and b exchange messages", "keys/a.key and keys/a.crt do not exist"):
         assert sum(part in line for line in lines) == 1, part
+    assert "a.site.toml is a site's own file; check it with the shared one" in call("check", "a.site.toml").stderr
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_findings_are_one_line_each_and_status_2():
         (("init", "--federation", "1"), "2 to 100 members"),
         (("init", "x.csv", "--federation", "a,b"), "which column of x.csv is predicted?"),
         (("check", "--site", "s.toml"), "--site belongs to a federation"),
-        (("keys", "issue", "a", "--host", "h"), "ca.key cannot be read"),
+        (("keys", "issue", "a", "--host", "h"), "make an authority first: coterie keys init"),
         (("keys", "show", "none.crt"), "none.crt cannot be read"),
         (("disclose", "none.toml"), "none.toml cannot be read"),
     ],

@@ -106,6 +106,8 @@ def test_of_two_members_one_calls_the_other_and_seeds_are_called_first():
     assert read.dials("south") == (north, east)
     assert read.dials("east") == (north,)
     assert read.dials("north") == ()
+    both = federation_of(members=[*MEMBERS[:2], {"name": "south"}, {"name": "west"}])
+    assert [both.linked(name) for name in ("north", "west")] == [("east", "south", "west"), ("north", "east")]
 
 
 def test_addresses():

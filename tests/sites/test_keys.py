@@ -78,6 +78,22 @@ def test_nothing_is_overwritten_and_a_renewal_keeps_the_key(tmp_path):
     assert (tmp_path / "north.key").read_bytes() == before[0]
     assert (tmp_path / "north.crt").read_bytes() != before[1]
     assert wrong_certificate(files_of(tmp_path, "north"), "north", MEMBERS, "b.org") == []
+    authority.issue_files(tmp_path, "north", [], 3, renew=True)
+    assert wrong_certificate(files_of(tmp_path, "north"), "north", MEMBERS, "b.org") == []
+
+
+def test_only_a_certificate_of_this_authority_for_this_member_is_renewed(tmp_path):
+    with pytest.raises(CoterieError, match=r"ca\.key does not exist; make an authority first: coterie keys init"):
+        Authority.read(tmp_path)
+    authority = Authority.create("ours", 10)
+    with pytest.raises(CoterieError, match=r"north\.crt does not exist, so there is nothing to renew"):
+        authority.issue_files(tmp_path, "north", [], 3, renew=True)
+    authority.issue_files(tmp_path, "east", [], 3)
+    (tmp_path / "north.crt").write_bytes((tmp_path / "east.crt").read_bytes())
+    Authority.create("ours", 10).issue_files(tmp_path, "south", [], 3)
+    for name in ("north", "south"):
+        with pytest.raises(CoterieError, match=f"not a certificate of this authority for {name}"):
+            authority.issue_files(tmp_path, name, [], 3, renew=True)
 
 
 def test_a_member_may_keep_its_key_to_itself(tmp_path):
@@ -91,6 +107,8 @@ def test_a_member_may_keep_its_key_to_itself(tmp_path):
         certificate=str(tmp_path / "ca" / "north.crt"),
         ca=str(tmp_path / "ca" / "ca.crt"),
     )
+    assert wrong_certificate(files, "north", MEMBERS, "a.org") == []
+    authority.issue_files(tmp_path / "ca", "north", [], 4, renew=True)
     assert wrong_certificate(files, "north", MEMBERS, "a.org") == []
 
 

@@ -115,6 +115,68 @@ def test_those_who_are_there_start_after_the_deadline_and_a_late_one_joins_them(
     assert late.current(1) == 7
 
 
+@pytest.mark.parametrize("ever", [True, False])
+def test_nobody_begins_before_all_have_found_each_other_or_long_after(monkeypatch, ever):
+    """East and south are called by north, and not connected yet: without each other they would go on at once."""
+    monkeypatch.setattr("coterie.sites.meeting.CONNECTING", 30.0 if ever else 0.5)
+    board, notes = Switchboard(), []
+    meetings = [member(board, name, names=NAMES[:3], notes=notes) for name in NAMES[:3]]
+    board.apart.add(frozenset(("east", "south")))
+    began = time.monotonic()
+
+    def connect():
+        while "east, south: not all are connected yet" not in notes:
+            time.sleep(0.01)
+        assert not any(meeting.card.started for meeting in meetings)
+        if ever:
+            board.apart.clear()
+
+    with ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(connect)
+        assert all(together(lambda meeting: meeting.start(0, -1), meetings))
+        connecting.result()
+    assert time.monotonic() - began < 20
+
+
+def test_who_can_never_be_connected_is_not_waited_for():
+    """Neither east nor south can be reached: they exchange nothing."""
+    board = Switchboard()
+    links = {"north": ["east", "south"], "east": ["north"], "south": ["north"]}
+    meetings = [member(board, name, names=NAMES[:3]) for name in NAMES[:3]]
+    for meeting in meetings:
+        meeting.linked = links[meeting.me]
+    board.apart.add(frozenset(("east", "south")))
+    began = time.monotonic()
+    assert all(together(lambda meeting: meeting.start(0, -1), meetings))
+    assert time.monotonic() - began < 20
+
+
+def test_who_sees_the_start_late_begins_with_the_first_round_all_the_same():
+    """North begins, and east, who has seen it, gets to round 5 before south looks: in these rounds nobody hears it."""
+    board = Switchboard()
+    north, east, south = (member(board, name, names=NAMES[:3]) for name in NAMES[:3])
+    for meeting in (east, south):
+        meeting.say(ready=True)
+    assert north.start(0, -1)
+    assert east.start(0, -1)
+    for meeting in (north, east):
+        meeting.say(round=5)
+    north.control.leave()  # south sees only east, which did not begin the run
+    assert south.start(0, -1)
+    assert (south.card.round, south.current(1, late=False)) == (0, 1)
+
+
+def test_who_was_given_up_before_it_saw_the_start_is_late():
+    board = Switchboard()
+    north, east = (member(board, name, names=NAMES[:2]) for name in NAMES[:2])
+    east.say(ready=True)
+    assert north.start(0, -1)
+    north.say(round=5)
+    north.control.missed["east"] = 3
+    assert not east.start(0, -1)
+    assert east.current(1) == 5
+
+
 def test_who_comes_back_learns_the_run_and_the_round():
     board = Switchboard()
     meetings = started(board)
@@ -158,7 +220,7 @@ def test_all_continue_with_the_number_they_had_and_the_latest_round():
     board = Switchboard()
     meetings = [member(board, name) for name in NAMES]
     done = dict(zip(NAMES, (4, 6, 5, 6), strict=True))
-    together(lambda meeting: meeting.start(99, done[meeting.me]), meetings)
+    assert all(together(lambda meeting: meeting.start(99, done[meeting.me]), meetings))
     assert {meeting.card.run for meeting in meetings} == {99}
     assert {meeting.card.round for meeting in meetings} == {7}
 
@@ -168,7 +230,17 @@ def test_one_member_alone_cannot_make_the_others_skip_rounds():
     for meeting in meetings:
         meeting.say(round=3)
     meetings[3].say(round=2_000_000)
+    meetings[3].control.missed |= {"north": 2_000_000, "nobody": -1}
+    assert meetings[0].current(3, late=False) == 3
     assert meetings[0].current(3) == 3
+
+
+def test_who_looks_around_says_whom_it_has_gone_on_without_too():
+    """Otherwise a question that comes while a member is asked would hide what its answer says."""
+    meetings = started(Switchboard(), NAMES[:2])
+    meetings[1].control.missed["north"] = 6
+    meetings[1].look_around()
+    assert meetings[0].cards["east"].given_up == {"north": 6}
 
 
 def test_who_was_not_missed_goes_on_with_its_own_round_however_far_the_others_are():
@@ -195,7 +267,11 @@ def test_a_wrong_newcomer_does_not_stop_those_who_run():
 
 def test_cards_that_make_no_sense_are_not_used():
     meeting = member(Switchboard(), "north")
-    for data in (b"", b"{", b"[]", b"[" * 100_000, b'{"hash": 1}', CARD.encode()[:-1] + b', "more": 1}'):
+    values = ({"north": 2**63}, {"north": 1.5}, {"north": None}, {"north": [1]}, ["north"], "north", 3, None)
+    lies = [CARD._replace(given_up=given_up).encode() for given_up in values]
+    long = CARD._replace(given_up={f"member-{i}": i for i in range(100_000)}).encode()
+    nonsense = (b"", b"{", b"[]", b"[" * 100_000, b'{"hash": 1}', CARD.encode()[:-1] + b', "more": 1}')
+    for data in (*nonsense, *lies, long):
         assert Card.decode(data) is None
         assert Card.decode(meeting._hello("east", data)) is not None
     assert meeting.cards == {}
@@ -205,7 +281,7 @@ def test_everybody_gets_the_graph_of_one_member():
     """East has missed that south dropped an edge; the first member that is there decides."""
     meetings = started(Switchboard(), NAMES[:3])
     right, wrong = Graph.from_edges([0, 1, 2], [1, 2, 0], 3), Graph.complete(3)
-    found = together(lambda m: m.agree(5, wrong if m.me == "east" else right), meetings)
+    found = together(lambda m: m.stages.agree(5, wrong if m.me == "east" else right), meetings)
     for graph in found:
         np.testing.assert_array_equal(graph.neighbours, right.neighbours)
         np.testing.assert_array_equal(graph.present, right.present)
@@ -216,7 +292,7 @@ def test_the_hub_decides_where_there_is_one():
     meetings = [member(board, name, names=NAMES[:3], hub="south") for name in NAMES[:3]]
     together(lambda meeting: meeting.start(0, -1), meetings)
     graphs = [Graph.complete(3), Graph.complete(3), Graph.from_edges([0, 1, 2], [1, 2, 0], 3)]
-    found = together(lambda m: m.agree(5, graphs[m.names.index(m.me)]), meetings)
+    found = together(lambda m: m.stages.agree(5, graphs[m.names.index(m.me)]), meetings)
     assert [graph.edges() for graph in found] == [3, 3, 3]
 
 
@@ -224,10 +300,23 @@ def test_who_was_away_asks_for_the_graph():
     meetings = started(Switchboard(), NAMES[:3])
     graph = Graph.from_edges([0, 1, 2], [1, 2, 0], 3)
     for meeting in meetings[:2]:
-        meeting.agree(5, graph)
-    np.testing.assert_array_equal(meetings[2].graph_after(5).neighbours, graph.neighbours)
-    meetings[2].deadline = 0.3
-    assert meetings[2].graph_after(8) is None  # nobody has come to the end of that stage
+        meeting.stages.agree(5, graph)
+    np.testing.assert_array_equal(meetings[2].stages.graph_after(5).neighbours, graph.neighbours)
+    meetings[2].stages.deadline = 0.3
+    assert meetings[2].stages.graph_after(8) is None  # nobody has come to the end of that stage
+
+
+def test_a_run_whose_others_have_ended_is_finished_alone_where_that_is_wanted():
+    sentence = "none of east came within 0.2 seconds .* if they have come to the end, finish this run with --alone"
+    with pytest.raises(CoterieError, match=sentence):
+        member(Switchboard(), "north", names=NAMES[:2], patience=0.2).start(44, 4)
+    north = member(Switchboard(), "north", names=NAMES[:2], patience=0.2)
+    north.alone = True
+    assert north.start(44, 4)
+    assert (north.card.run, north.card.round) == (44, 5)
+    north.company(5)
+    with pytest.raises(CoterieError, match="in this folder none has"):
+        north.start(0, -1)
 
 
 def test_who_is_left_alone_stops_unless_the_others_have_ended():

@@ -15,7 +15,9 @@ from coterie.cli import app
 from coterie.experiment.result import Result
 from coterie.sites.local import LocalFederation
 from coterie.sites.network import read_network_record
-from support.peer_runs import STAGED, SmallDisk, Watch, differences, listens, simulate, write_federation
+from support.cables import Cables
+from support.group import Group
+from support.peer_runs import STAGED, Watch, differences, listens, simulate, write_federation
 
 NAMES = ("north", "east", "south")
 # Equal to the bit (`make soak`); with the quicker programs of `make test` the losses of an evaluation are summed in
@@ -57,6 +59,18 @@ def test_peers_give_the_numbers_and_bytes_of_a_simulation(tmp_path, device, case
     assert again.exit_code == 2
 
 
+def test_a_slow_member_leaves_out_no_round_where_nobody_missed_it(tmp_path, device):
+    """Members of `l2gd` talk in some rounds only: in between the quick ones get ahead of the slow one, by several."""
+    method = {"name": "l2gd", "p": 0.3, "iterations": 1, "lr": 0.01, "smoothness": 1.0}
+    with Group(tmp_path, NAMES) as group:
+        for seed, slow in enumerate(NAMES):
+            run = {"rounds": 20, "evaluate_every": 10, "seed": seed}
+            path = write_federation(tmp_path, NAMES, method=method, run=run, federation={"deadline": 60.0})
+            folders, wrong = group.run(path, tmp_path / f"peers-{seed}", pace={slow: 0.05})
+            assert wrong == {}
+            assert differences(folders, simulate(path, tmp_path / f"simulation-{seed}", device), ROUNDING) == []
+
+
 @pytest.fixture
 def ctrl_c():
     """Let processes that are started here hear SIGINT: those of a job in the background of a shell ignore it."""
@@ -66,7 +80,8 @@ def ctrl_c():
 
 
 def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
-    """One run: a full disk, a frozen process, SIGTERM, Ctrl-C, and three times kill -9, of another member each time.
+    """One run: a full disk, a frozen process, SIGTERM, Ctrl-C, and three times each of another member kill -9, and a
+    network that is cut in two.
 
     Nobody waits longer than a deadline, and who was away is back within three rounds. South has no address: it only
     opens connections, to members that can be reached.
@@ -79,7 +94,7 @@ def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
         federation={"deadline": DEADLINE},
         run={"rounds": 100_000, "checkpoint_every": 1},
     )
-    with SmallDisk(path, tmp_path / "peers", options=["--pace", "0.1"], limits={"west": 20_000}) as local:
+    with Cables(path, tmp_path / "peers", options=["--pace", "0.1"], limits={"west": 20_000}) as local:
         watch = Watch(local)
         local.start()
         assert watch.until(lambda w: all(w.round(name) >= 3 for name in names), 240)[0], _why(local)
@@ -98,6 +113,8 @@ def test_members_die_freeze_leave_and_come_back(tmp_path, ctrl_c):
         local.send(signal.SIGCONT, "east")
         assert watch.until(lambda w: w.round("east") > before + 4 and _level(w, names), 60)[0], _why(local)
         watch.longest = 0.0  # of east, which slept
+        for half in (["north", "east"], ["north", "south"], ["north", "west"]):
+            _cut_and_heal(local, watch, half)
         local.send(signal.SIGTERM, "south")
         assert watch.until(lambda w: "south" in w.exits, 30)[0]
         assert watch.exits["south"] == 128 + signal.SIGTERM
@@ -120,6 +137,18 @@ def _kill_and_start_again(local, watch, victim, also=()):
     watch.forget(victim, *also)
     local.start(victim, *also)
     assert watch.until(lambda w: _level(w, local.names), 240)[0], _why(local)
+
+
+def _cut_and_heal(local, watch, half):
+    """Cut the network in two; both halves go on with their own members, and all are together once it is whole again."""
+    halves = (half, [name for name in local.names if name not in half])
+    local.cut(*halves)
+    apart = {name: [other for other in part if other != name] for part in halves for name in part}
+    assert watch.until(lambda w: all(w.connected(name) == apart[name] for name in apart), 60)[0], _why(local)
+    before = {name: watch.round(name) for name in local.names}
+    assert watch.until(lambda w: all(w.round(name) >= before[name] + 3 for name in before), 60)[0], _why(local)
+    local.heal()
+    assert watch.until(lambda w: _level(w, local.names), 60)[0], _why(local)
 
 
 @pytest.mark.soak

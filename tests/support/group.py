@@ -50,7 +50,7 @@ class Group:
     def __exit__(self, kind, error, trace):
         self._end(kind is None)
 
-    def run(self, path, out, faults=None, seconds=600.0):
+    def run(self, path, out, faults=None, seconds=600.0, pace=None):
         """Let all members take part in a federation; returns their folders, and by name what went wrong.
 
         Args:
@@ -58,6 +58,7 @@ class Group:
             out: where each member gets the folder of its run.
             faults: a file with what goes wrong on purpose.
             seconds: after which a member that is not done counts as stuck, and the group starts anew.
+            pace: seconds that a round of a member takes at least, by name: those are slower than the others.
         """
         self._runs += 1
         here = self.folder / f"{self._runs:04d}"
@@ -72,7 +73,7 @@ class Group:
             site = {"name": name, "out": str(folder.absolute())}
             tls = {"key": keys.key, "certificate": keys.certificate, "ca": keys.ca}
             (here / f"{name}.toml").write_text(dump_toml({"site": site, "tls": tls}))
-            pipe.send((here / "federation.toml", here / f"{name}.toml", faults))
+            pipe.send((here / "federation.toml", here / f"{name}.toml", faults, (pace or {}).get(name, 0.0)))
         end, wrong = time.monotonic() + seconds, {}
         for name, pipe in zip(self.names, self._pipes, strict=True):
             try:
@@ -105,13 +106,14 @@ def _serve(pipe, cores):
 
     device = choose_device("cpu", cores=cores)
     while (order := pipe.recv()) is not None:
-        federation, site, faults = order
+        federation, site, faults, pace = order
         try:
             run_site(
                 FederationFile.read(federation, trust_code=True),
                 SiteFile.read(site),
                 device=device,
                 faults=read_faults(faults),
+                pace=pace,
             )
             pipe.send(None)
         except Exception as error:

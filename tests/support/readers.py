@@ -36,21 +36,26 @@ from coterie.experiment.folder import RunFolder
 from coterie.experiment.machine import read_machine
 from coterie.experiment.result import Result
 from coterie.graphs.directed import TimeVarying
+from coterie.graphs.graph import Graph
 from coterie.graphs.topologies import Edges
 from coterie.pages import write_report
 from coterie.pages.sweep import render_sweep
 from coterie.peers.faults import Faults
 from coterie.peers.line import Delivery
 from coterie.registry import names_from
+from coterie.sites.cards import Card
 from coterie.sites.certificates import wrong_certificate
 from coterie.sites.contract import Contract
 from coterie.sites.deliveries import DeliveryLog, read_log
 from coterie.sites.federation import FederationFile
 from coterie.sites.keys import throwaway
+from coterie.sites.meeting import Meeting
 from coterie.sites.pem import TlsFiles
 from coterie.sites.site import SiteFile
+from coterie.storage.arrays import npz_bytes
 from coterie.storage.toml import read_toml
 from support.fuzzing import Reader
+from support.switchboard import Switchboard
 
 PARQUET = importlib.util.find_spec("pyarrow") is not None  # an optional dependency
 COUNT = 24  # numbers in a message
@@ -368,6 +373,38 @@ def _as_pem(label: str, der: bytes) -> bytes:
     return f"-----BEGIN {label}-----\n".encode() + base64.encodebytes(der) + f"-----END {label}-----\n".encode()
 
 
+def member_readers() -> list[Reader]:
+    """Return the readers of what members say about themselves: their card, their configuration, their graph."""
+    names, ring = ("north", "east", "south"), Graph.from_edges([0, 1, 2], [1, 2, 0], 3)
+    versions = dict.fromkeys(("hash", "contract", "coterie", "jax", "python", "processor"), "1")
+    mine = Card(**versions, session=1, run=5, round=3, started=True)
+    card = mine._replace(round=7, first=2, began={"north": 1}, given_up={"north": 6}, lacks=["south"], ready=True)
+
+    def meeting(data: bytes) -> Meeting:
+        board = Switchboard()
+        board.end("east").answer("hello", lambda *_: data)
+        board.answers["east"] |= {"configuration": lambda *_: data}
+        configuration = {"run": {"rounds": 3}}
+        return Meeting(board.end("north"), "north", names, mine, configuration=configuration, patience=-1)
+
+    def greet(data: bytes, _: Path) -> None:
+        north = meeting(data)
+        assert north.current(3, late=False) in range(2**63 + 1)
+        north.start(0, 2)
+
+    def compare(data: bytes, _: Path) -> None:
+        north = meeting(data)
+        north.cards["east"] = card._replace(hash="2")
+        north._keys()
+
+    table = npz_bytes({"neighbours": ring.neighbours, "present": ring.present})
+    return [
+        Reader("card of a member", (card.encode(), card._replace(started=False).encode()), greet),
+        Reader("configuration of a member", (b'{"run": {"rounds": 4}, "members": [{"name": "north"}]}',), compare),
+        Reader("graph of a member", (table,), lambda data, _: meeting(data).stages._table(data)),
+    ]
+
+
 def message_readers() -> list[Reader]:
     """Return the readers of frames and of every codec."""
     numbers = np.random.default_rng(0).normal(size=COUNT).astype(np.float32)
@@ -376,6 +413,7 @@ def message_readers() -> list[Reader]:
     readers = [
         Reader("frame", (whole,), lambda data, _: frame.decode(data, layout)),
         Reader("frame, last array coded", (whole,), lambda data, _: frame.decode(data, layout, coded=True)),
+        *member_readers(),
     ]
     sparse = np.where(np.arange(COUNT) % 5 == 0, numbers, 0).astype(np.float32)
     for codec in (codecs.Raw(), codecs.Half(), codecs.QSGD(bits=3), codecs.TopK(), codecs.Fused()):

@@ -6,10 +6,10 @@ __all__ = ["Switchboard"]
 
 
 class Switchboard:
-    """All members' ends; `end(name)` is what a member's meeting gets."""
+    """All members' ends; `end(name)` is what a member's meeting gets. Pairs in `apart` do not see each other."""
 
     def __init__(self):
-        self.lock, self.answers, self.there = threading.Lock(), {}, set()
+        self.lock, self.answers, self.there, self.apart = threading.Lock(), {}, set(), set()
 
     def end(self, name):
         with self.lock:
@@ -24,7 +24,8 @@ class _End:
 
     def alive(self):
         with self.board.lock:
-            return frozenset(self.board.there)
+            there = frozenset(self.board.there)
+            return there - {name for name in there if frozenset((self.name, name)) in self.board.apart}
 
     def given_up(self):
         return dict(self.missed)

@@ -48,14 +48,20 @@ def issue(
     request: Annotated[
         Path | None, typer.Option(help="The request of a member that keeps its private key (coterie keys request).")
     ] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace the certificate; the private key stays.")] = False,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace the certificate: the same private key and, without --host, hosts.")
+    ] = False,
 ) -> None:
     """Issue a certificate for a member: NAME.crt and, unless it sent a request, its private key NAME.key."""
     from coterie.sites.keys import Authority
 
     file = Authority.read(folder).issue_files(folder, name, host or [], days, request=request, renew=renew)
     say(f"written: {file}, valid for {days} days")
-    if request is None and not renew:
+    if renew:
+        say(f"send it to {name}")
+    elif request is not None:
+        say(f"send it and {folder / 'ca.crt'} to {name}")
+    else:
         say(f"send {file}, {folder / f'{name}.key'} and {folder / 'ca.crt'} to {name} over a channel you trust")
 
 

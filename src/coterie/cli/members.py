@@ -63,6 +63,7 @@ class MemberScreen(_Screen):
         self._federation, self._me, self._as_json = federation, me, as_json
         self._site: Site | None = None
         self._shown = 0.0
+        self._there: list[str] = []  # who was connected when it was last said, where there is no terminal
 
     def watch(self, site: Site) -> None:
         """Show this member from now on."""
@@ -84,19 +85,29 @@ class MemberScreen(_Screen):
             self.note(f"note: {metrics['note']}")
         elif self._live is not None:
             self._live.update(self._panel(status, number, rounds))
-        elif stage == "round" and metrics:
-            self.note(f"{self._me}: {_line(status, number, rounds)}")
+        elif stage == "round":
+            self._lines(status, number, rounds, bool(metrics))
+
+    def _lines(self, status: Status, number: int, rounds: int, evaluated: bool) -> None:
+        """Print who is there when that has changed, and an evaluation."""
+        if status.connected != self._there:
+            self._there, gone = status.connected, self._gone(status)
+            away = f"; not there: {', '.join(gone)}" if gone else ""
+            self.note(f"{self._me}: round {number}, connected: {', '.join(status.connected) or 'nobody'}{away}")
+        if evaluated:
+            weights = f", cooperates with {_weights(status)}" if status.weights else ""
+            self.note(f"{self._me}: {_line(status, number, rounds)}{weights}")
+
+    def _gone(self, status: Status) -> list[str]:
+        return [name for name in self._federation.names if name not in (self._me, *status.connected)]
 
     def _panel(self, status: Status, number: int, rounds: int) -> Any:
-        others = [name for name in self._federation.names if name != self._me]
-        gone = [name for name in others if name not in status.connected]
+        gone = self._gone(status)
         lines = [f"[bold]{escape(self._me)}[/bold] in {escape(self._federation.settings.name)}"]
         lines += [f"{_line(status, number, rounds)}"]
         lines += [f"connected: {escape(', '.join(status.connected)) or 'nobody'}"]
         lines += [f"[red]not there: {escape(', '.join(gone))}[/red]"] if gone else []
-        if status.weights:
-            ordered = sorted(status.weights.items(), key=lambda pair: -pair[1])[:SHOWN]
-            lines += ["cooperates with: " + escape(", ".join(f"{name} {weight:.2f}" for name, weight in ordered))]
+        lines += [f"cooperates with: {escape(_weights(status))}"] if status.weights else []
         lines += [f"[yellow]refused {count}: {escape(what)}[/yellow]" for what, count in status.refused.items()]
         return Group(*(Text.from_markup(line) for line in lines))
 
@@ -147,6 +158,12 @@ class FederationScreen(_Screen):
 
 def _line(status: Status, number: int, rounds: int) -> str:
     return f"round {number} of {rounds}, loss {_number(status.loss)}, score {_number(status.score)}"
+
+
+def _weights(status: Status) -> str:
+    """Return the neighbours that weigh most, with their weights."""
+    ordered = sorted(status.weights.items(), key=lambda pair: -pair[1])[:SHOWN]
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in ordered)
 
 
 def _number(value: float | None) -> str:

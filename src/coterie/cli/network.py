@@ -28,6 +28,7 @@ def join(
     site: Annotated[Path, typer.Option("--site", help="This site's own file, site.toml.")],
     faults: FaultsToml = None,
     pace: Pace = 0.0,
+    alone: Annotated[bool, typer.Option("--alone", help="Finish a run whose other members have ended.")] = False,
     out: Out = None,
     trust_code: TrustCode = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
@@ -62,6 +63,7 @@ def join(
             out=folder,
             faults=read_faults(faults),
             pace=pace,
+            alone=alone,
             progress=screen.update,
             watch=screen.watch,
         )

@@ -126,7 +126,11 @@ def _is_federation(sources: list[str]) -> bool:
 
     if len(sources) != 1 or not sources[0].endswith(".toml"):
         return False
-    return bool({"federation", "members"} & read_toml(sources[0]).keys())
+    tables = read_toml(sources[0])
+    if "site" in tables:
+        check = command("check", "federation.toml", "--site", sources[0])
+        raise CoterieError(f"{sources[0]} is a site's own file; check it with the shared one: {check}")
+    return bool({"federation", "members"} & tables.keys())
 
 
 def _check_federation(path: Path, site: Path | None, as_json: bool, trust_code: bool) -> None:
@@ -148,11 +152,10 @@ def _check_federation(path: Path, site: Path | None, as_json: bool, trust_code: 
         return
     for line in found.lines:
         say(line)
-    say(f"next: {command('disclose', path)}, then {command('peers', path, '--local')}, or at each site {_join(path)}")
-
-
-def _join(path: Path) -> str:
-    return command("join", path, "--site", "SITE.toml")
+    join = command("join", path, "--site", site or "SITE.toml")
+    if site is None:
+        join = f"{command('peers', path, '--local')}, or at each site {join}"
+    say(f"next: {command('disclose', path)}, then {join}")
 
 
 def _estimates(config: Any, experiment: Any, federation: Any, device: Any) -> list[dict[str, Any]]:

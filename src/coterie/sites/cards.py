@@ -12,6 +12,7 @@ import jax
 
 from coterie import __version__
 from coterie.errors import printable
+from coterie.peers.access import LONGEST_NOTE
 from coterie.storage.schema import Mismatch, record
 
 __all__ = ["Card", "differences"]
@@ -38,9 +39,11 @@ class Card(NamedTuple):
     session: int  # a random number of the process
     ready: bool = False  # it has compiled its programs and waits for the others
     run: int = 0  # the number of the run it is in, or was in when it stopped; 0: of none yet
+    lacks: list[str] = []  # noqa: RUF012  # whom it would have a connection with, and has not
     started: bool = False  # it is in this run now
     round: int = 0  # the one it is in
-    began: dict[str, int] = {}  # noqa: RUF012  # where it has started: the sessions, by name, of those it started with
+    first: int = 0  # the round with which those below began, who may be further now
+    began: dict[str, int] = {}  # noqa: RUF012  # who began together: the sessions of their processes, by name
     given_up: dict[str, int] = {}  # noqa: RUF012  # the last round that went on without a member, by name
 
     @classmethod
@@ -56,8 +59,10 @@ class Card(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | None) -> "Card | None":
         """Read a card; None for anything else."""
+        if data is None or len(data) > LONGEST_NOTE:  # before it takes memory: an answer may be as long as a model
+            return None
         try:
-            return None if data is None else cls(**_SCHEMA(json.loads(data)))
+            return cls(**_SCHEMA(json.loads(data)))
         except (ValueError, RecursionError, Mismatch):
             return None
 

@@ -15,7 +15,7 @@ from coterie.storage.commands import command
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["Validity", "common_name", "described", "wrong_certificate"]
+__all__ = ["Validity", "common_name", "described", "hosts_of", "signed_by", "wrong_certificate"]
 
 LONGEST_CHAIN = 8
 LEAST_RSA = 2048
@@ -40,7 +40,8 @@ class Validity(NamedTuple):
         if (now or datetime.datetime.now(datetime.UTC)) >= self.end:
             raise CoterieError(
                 f"{self.file} has expired on {self.end:%Y-%m-%d %H:%M} UTC, and no member talks to this one any more; "
-                "issue a new one, and start this member again: it goes on from its checkpoint"
+                "issue a new one (coterie keys issue NAME --renew), and start this member again: it goes on from its "
+                "checkpoint"
             )
 
     def warning(self, now: datetime.datetime | None = None) -> str | None:
@@ -48,7 +49,7 @@ class Validity(NamedTuple):
         left = self.end - (now or datetime.datetime.now(datetime.UTC))
         if left > SOON:
             return None
-        return f"{self.file} expires on {self.end:%Y-%m-%d %H:%M} UTC; this member stops then: issue a new one in time"
+        return f"{self.file} expires on {self.end:%Y-%m-%d %H:%M} UTC; this member stops then: renew it in time"
 
 
 def wrong_certificate(
@@ -86,7 +87,10 @@ def wrong_certificate(
     said += [f"{file} {wrong}" for wrong in _wrong_name(own, name, members)]
     said += [f"{file} {wrong}" for wrong in (*_wrong_use(own), *_wrong_key(own))]
     if host is not None and not _covers(own, host):
-        said.append(f"{file} is not for {host}, where {name} listens ({_hosts(own) or 'it names no host'}); issue one")
+        said.append(
+            f"{file} is not for {host}, where {name} listens ({_hosts(own) or 'it names no host'}); issue one with "
+            f"--host {host}"
+        )
     if trusted is not None:
         said += _wrong_chain(file, chain, files.ca, trusted, now or datetime.datetime.now(datetime.UTC))
     return said
@@ -156,12 +160,12 @@ def _wrong_key(own: Any) -> list[str]:
 
 def _wrong_chain(file: str, chain: Sequence[Any], ca: str, trusted: Sequence[Any], now: datetime.datetime) -> list[str]:
     """Follow the signatures from the member's certificate to the authority; each on the way must be valid now."""
-    said, current = _wrong_time(file, chain[0], now), chain[0]
+    said, current = _wrong_time(file, chain[0], now, "issue a new one (coterie keys issue NAME --renew)"), chain[0]
     for _ in range(LONGEST_CHAIN):
-        issuer = next((each for each in trusted if _signed(current, each)), None)
+        issuer = next((each for each in trusted if signed_by(current, each)), None)
         if issuer is not None:
             return said + _wrong_time(ca, issuer, now)
-        issuer = next((each for each in chain[1:] if _signed(current, each)), None)
+        issuer = next((each for each in chain[1:] if signed_by(current, each)), None)
         if issuer is None or issuer == current:
             break
         said += _wrong_time(f"an intermediate certificate in {file}", issuer, now)
@@ -171,8 +175,8 @@ def _wrong_chain(file: str, chain: Sequence[Any], ca: str, trusted: Sequence[Any
     return [*said, f"{file} is not of the authority in {ca}; its issuer is {shown(chain[0].issuer.rfc4514_string())}"]
 
 
-def _signed(certificate: Any, issuer: Any) -> bool:
-    """Whether an authority signed a certificate."""
+def signed_by(certificate: Any, issuer: Any) -> bool:
+    """Say whether an authority signed a certificate."""
     basic = _extension(issuer, crypto("x509").BasicConstraints)
     try:
         certificate.verify_directly_issued_by(issuer)
@@ -181,16 +185,18 @@ def _signed(certificate: Any, issuer: Any) -> bool:
     return basic is not None and basic.ca
 
 
-def _wrong_time(file: str, certificate: Any, now: datetime.datetime) -> list[str]:
+def _wrong_time(
+    file: str, certificate: Any, now: datetime.datetime, anew: str = "its authority has to make a new one"
+) -> list[str]:
     if now < certificate.not_valid_before_utc:
         start = certificate.not_valid_before_utc
         return [f"{file} is not valid before {start:%Y-%m-%d %H:%M} UTC; look at this machine's clock, or wait"]
     if now > certificate.not_valid_after_utc:
-        return [f"{file} has expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; issue a new one"]
+        return [f"{file} has expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; {anew}"]
     return []
 
 
-def _names(certificate: Any) -> list[str]:
+def hosts_of(certificate: Any) -> list[str]:
     """Return the hosts that a certificate is for."""
     x509 = crypto("x509")
     names = _extension(certificate, x509.SubjectAlternativeName)
@@ -200,12 +206,12 @@ def _names(certificate: Any) -> list[str]:
 
 
 def _hosts(certificate: Any) -> str:
-    return ", ".join(_names(certificate)[:8])
+    return ", ".join(hosts_of(certificate)[:8])
 
 
 def _covers(certificate: Any, host: str) -> bool:
     """Whether a certificate is for a host: by its IP address, its name, or a name with a star in front."""
-    names = [name.lower() for name in _names(certificate)]
+    names = [name.lower() for name in hosts_of(certificate)]
     try:
         return str(ipaddress.ip_address(host)) in names
     except ValueError:

@@ -155,8 +155,9 @@ def _members(federation: FederationFile, outline: Outline) -> Block:
         rows.append([name, listed or "nobody", *(f"{size:,}" for size in sizes)])
     lines = [f"The first {MANY} of {len(federation.names)} members."] if len(federation.names) > MANY else []
     lines.append(
-        "Beside these, members tell each other their name, the digest of this configuration, versions of the software, "
-        "the kind of processor, the number of the run and of the round, who is absent, and receipts."
+        "Beside these, members tell each other their name, the digest of this configuration (and the configuration "
+        "itself, where digests differ), versions of the software, the kind of processor, the numbers of the run, the "
+        "process and the round, who is absent or not connected, the graph where a method changes it, and receipts."
     )
     return Block(lines=lines, heads=heads, rows=rows)
 

@@ -146,6 +146,11 @@ class FederationFile:
         first = sorted(others, key=lambda member: member.name not in self.settings.seeds)
         return tuple(member.address for member in first if member.address is not None)
 
+    def linked(self, name: str) -> tuple[str, ...]:
+        """Return the members that one has a connection with when all are there: one of the two can be reached."""
+        own = self.member(name)
+        return tuple(each.name for each in self.members if each != own and (each.reachable or own.reachable))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the resolved, complete configuration as plain values."""
         run = self.experiment.to_dict()

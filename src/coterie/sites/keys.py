@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.errors import CoterieError, shown
+from coterie.sites.certificates import common_name, hosts_of, signed_by
 from coterie.sites.members import LONGEST_NAME, wrong_name
 from coterie.sites.pem import TlsFiles, crypto, read_certificates, read_key, read_request
+from coterie.storage.commands import command
 from coterie.storage.durable import durable_write, storage_errors
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ class Authority(NamedTuple):
     @classmethod
     def read(cls, folder: Path) -> "Authority":
         """Read the authority that `save` wrote."""
+        if not os.path.lexists(folder / AUTHORITY_KEY):
+            init = command("keys", "init", "--folder", folder)
+            raise CoterieError(f"{folder / AUTHORITY_KEY} does not exist; make an authority first: {init}")
         key = read_key(folder / AUTHORITY_KEY)
         certificate = read_certificates(folder / AUTHORITY)[0]
         if certificate.public_key() != key.public_key():
@@ -103,7 +108,7 @@ class Authority(NamedTuple):
             hosts: names or IP addresses that it is reached at.
             days: how long the certificate is valid.
             request: a certificate request of a member that keeps its private key to itself.
-            renew: replace the certificate; the private key stays.
+            renew: replace the certificate by one for the same private key, and for the same hosts if none are named.
         """
         files, private = files_of(folder, name), None
         key, certificate = Path(files.key), Path(files.certificate)
@@ -112,7 +117,8 @@ class Authority(NamedTuple):
         if request is not None:
             public = read_request(request).public_key()
         elif renew:
-            public = read_key(key).public_key()
+            before = self._own(certificate, name)
+            public, hosts = before.public_key(), hosts or hosts_of(before)
         else:
             private = _new_key()
             public = private.public_key()
@@ -121,6 +127,17 @@ class Authority(NamedTuple):
         if private is not None:
             _write_private(key, _key_pem(private))
         durable_write(certificate, _pem(signed))
+        return certificate
+
+    def _own(self, path: Path, name: str) -> "x509.Certificate":
+        """Read a certificate that this authority has issued for a member."""
+        if not os.path.lexists(path):
+            raise CoterieError(f"{path} does not exist, so there is nothing to renew; issue it without --renew")
+        certificate = read_certificates(path)[0]
+        if common_name(certificate) != name or not signed_by(certificate, self.certificate):
+            raise CoterieError(
+                f"{path} is not a certificate of this authority for {name}; move it away, and issue one without --renew"
+            )
         return certificate
 
 

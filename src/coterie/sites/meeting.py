@@ -4,49 +4,30 @@ Each member has a card (`cards.py`) and shows it to everybody who shows its own.
 same configuration and versions. A run has a number, so that nothing sent in another run is ever used: the first member
 in the list that is there draws it, and everybody else, whoever comes back later too, takes it from a member that is in
 the run. Nobody coordinates: each member decides for itself from the cards it has seen.
-
-Where a stage of a method ends, everybody must use the same graph. It is that of one member: the hub, or the first in
-the list that is there. All others ask it, so that they agree even if some of them missed a message; who comes back
-after the end of a stage gets the graph in the same way. A member that was away keeps all its neighbours.
 """
 
 import collections
 import json
+import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from coterie.errors import CoterieError
-from coterie.graphs.graph import Graph
+from coterie.peers.access import LONGEST_NOTE
 from coterie.sites.cards import Card, differences
-from coterie.storage.arrays import Array, npz_bytes, read_npz
+from coterie.sites.control import Control
+from coterie.sites.stages import Stages
 from coterie.storage.toml import difference
 
-__all__ = ["Control", "Meeting"]
+__all__ = ["Meeting"]
 
 PAUSE = 0.1  # seconds between two looks at who is there
 ANSWER = 2.0  # seconds that a member has to show its card
-TABLE = {"neighbours": Array("iu", ("clients", "slots"), below="clients"), "present": Array("b", ("clients", "slots"))}
-
-
-class Control(Protocol):
-    """What a carrier offers besides frames: who is there, and small requests to other members."""
-
-    def alive(self) -> frozenset[str]:
-        """Return the members that are there."""
-
-    def given_up(self) -> dict[str, int]:
-        """Return the last round that went on without a member, by name."""
-
-    def answer(self, topic: str, fn: Callable[[str, bytes], bytes]) -> None:
-        """Answer requests about a topic with `fn(name of the sender, payload)`."""
-
-    def request(self, name: str, topic: str, payload: bytes, seconds: float) -> bytes | None:
-        """Ask a member; None if no answer came in time."""
+CONNECTING = 30.0  # seconds that members have to find each other when all of them are ready
+CALLING = 10.0  # seconds after which who would finish alone takes the others for gone
 
 
 class Meeting:
@@ -61,6 +42,8 @@ class Meeting:
         configuration: what federation.toml says, complete: it tells in which key two members differ.
         patience: seconds to wait for the others before the start, and for anybody when all are gone.
         deadline: seconds to wait for one answer that must come.
+        alone: finish a run that has begun, if nobody else is there: the others have come to its end.
+        linked: the members that this one has a connection with once all are there; default: all others.
         note: called with a sentence for people.
     """
 
@@ -75,17 +58,21 @@ class Meeting:
         configuration: Mapping[str, Any] | None = None,
         patience: float = 600.0,
         deadline: float = 60.0,
+        alone: bool = False,
+        linked: Collection[str] | None = None,
         note: Callable[[str], None] = lambda sentence: None,
     ):
         self.control, self.me, self.names, self.card = control, me, tuple(names), card
-        self.hub, self.patience, self.deadline, self.note = hub, patience, deadline, note
+        self.patience, self.note = patience, note
+        self.alone = alone
+        self.linked = [name for name in names if name != me and (linked is None or name in linked)]
         self._configuration = dict(configuration or {})
         self.cards: dict[str, Card] = {}  # the last one of each other member
         self.done: set[str] = set()  # members that have come to the end of the run
-        self._stage: tuple[int, Graph] | None = None  # the last round of the stage before, and the graph since then
         self._lock = threading.Lock()
         self._wrong: list[str] = []  # what keeps members from running together
-        answers = {"hello": self._hello, "graph": self._graph, "bye": self._bye, "configuration": self._configured}
+        self.stages = Stages(control, me, names, hub, deadline)
+        answers = {"hello": self._hello, "bye": self._bye, "configuration": self._configured}
         for topic, fn in answers.items():
             control.answer(topic, fn)
 
@@ -101,15 +88,7 @@ class Meeting:
         card = Card.decode(payload)
         if card is not None:
             self._see(sender, card)
-        return self.card._replace(given_up=self.control.given_up()).encode()
-
-    def _graph(self, sender: str, payload: bytes) -> bytes:
-        """Give the graph in use, if the stage that ends with the round in the request is over here."""
-        with self._lock:
-            stage = self._stage
-        if stage is None or not payload.isdigit() or stage[0] < int(payload):
-            return b""
-        return npz_bytes({"neighbours": stage[1].neighbours, "present": stage[1].present})
+        return self._shown()
 
     def _configured(self, sender: str, payload: bytes) -> bytes:
         return json.dumps(self._configuration).encode()
@@ -126,12 +105,20 @@ class Meeting:
         """Change this member's card."""
         self.card = self.card._replace(**changes)
 
+    def _shown(self) -> bytes:
+        """Return the card as others get it: with who is not connected, and whom this member has gone on without."""
+        return self.card._replace(lacks=self._lacks(), given_up=self.control.given_up()).encode()
+
+    def _lacks(self) -> list[str]:
+        alive = self.control.alive()
+        return [name for name in self.linked if name not in alive]
+
     # -- the start -------------------------------------------------------------------------------------------------
 
     def look_around(self) -> dict[str, Card]:
         """Show this member's card to everybody who is there, and return the cards of those that run the same."""
         for name in self.others:
-            card = Card.decode(self.control.request(name, "hello", self.card.encode(), ANSWER))
+            card = Card.decode(self.control.request(name, "hello", self._shown(), ANSWER))
             if card is not None:
                 self._see(name, card)
         with self._lock:
@@ -148,12 +135,14 @@ class Meeting:
             done: rounds that this member has behind it; -1: not even the start.
 
         Returns:
-            Whether everybody is at the very start; otherwise the others may be in the middle of the run.
+            Whether this member begins with the others, with the round on its card; otherwise they are in the middle of
+            the run.
         """
         if done < 0:  # a process was killed before its first checkpoint: it brings nothing into any run
             run = 0
         self.say(ready=True, run=run, round=done + 1)
-        end, shown = time.monotonic() + self.patience, frozenset[str]()
+        patience = min(self.patience, CALLING) if self.alone else self.patience
+        end, connected_by, shown = time.monotonic() + patience, math.inf, ""
         while True:
             cards = self.look_around()
             running = [card for card in cards.values() if card.started]
@@ -166,17 +155,37 @@ class Meeting:
             ready = [name for name in self.names if name == self.me or (name in cards and cards[name].ready)]
             late = time.monotonic() > end
             if late and len(ready) == 1:
-                raise CoterieError(
-                    f"none of {', '.join(name for name in self.names if name != self.me)} came within "
-                    f"{self.patience:g} seconds (federation.start_deadline); start them, too"
-                )
-            if (late or len(ready) == len(self.names)) and ready[0] == self.me:
+                self._refuse_alone(done)
+            # Who begins before two others have found each other makes them go on without each other.
+            apart = [name for name in ready if (self._lacks() if name == self.me else cards[name].lacks)]
+            if len(ready) < len(self.names):
+                connected_by = math.inf
+            elif connected_by == math.inf:
+                connected_by = time.monotonic() + CONNECTING
+            met = len(ready) == len(self.names) and (not apart or time.monotonic() > connected_by)
+            if (late or met) and ready[0] == self.me:
                 return self._begin({name: cards[name] for name in ready[1:]})
-            if frozenset(ready) != shown:
-                shown = frozenset(ready)
-                missing = [name for name in self.names if name not in shown]
-                self.note(f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run")
+            missing = [name for name in self.names if name not in ready]
+            said = f"waiting for {', '.join(missing)}" if missing else f"{ready[0]} starts the run"
+            said = f"{', '.join(apart)}: not all are connected yet" if apart and not missing else said
+            if said != shown:
+                self.note(said)
+                shown = said
             time.sleep(PAUSE)
+
+    def _refuse_alone(self, done: int) -> None:
+        """Refuse to run without anybody else, unless this member shall finish what has begun."""
+        if self.alone and done >= 0:
+            self.note("nobody else is there: this member finishes its rounds alone")
+            return
+        if self.alone:
+            raise CoterieError("--alone finishes a run that has begun, and in this folder none has; join without it")
+        others = ", ".join(name for name in self.names if name != self.me)
+        finish = "; if they have come to the end, finish this run with --alone" if done >= 0 else ""
+        raise CoterieError(
+            f"none of {others} came within {self.patience:g} seconds (federation.start_deadline); start them, "
+            f"too{finish}"
+        )
 
     def _keys(self) -> list[str]:
         """Say in which key the configuration of the first member with another one differs."""
@@ -185,7 +194,7 @@ class Meeting:
         for name in others[:1]:
             answer = self.control.request(name, "configuration", b"", ANSWER)
             try:
-                theirs = json.loads(answer or b"{}")
+                theirs = json.loads(answer) if answer and len(answer) <= LONGEST_NOTE else {}
                 found = difference(theirs, self._configuration) if isinstance(theirs, dict) and theirs else None
             except (ValueError, RecursionError):
                 found = None
@@ -202,8 +211,8 @@ class Meeting:
         first = max([self.card.round, *(card.round for card in others.values())])
         sessions = {name: card.session for name, card in others.items()}
         number = known[0] if known else secrets.randbits(62) | 1
-        self.say(run=number, round=first, began=sessions, started=True)
-        return first == 0
+        self.say(run=number, round=first, first=first, began=sessions, started=True)
+        return True
 
     def _join(self, running: Sequence[Card], run: int) -> bool:
         """Enter the run that others are in."""
@@ -213,10 +222,14 @@ class Meeting:
                 "the others are in another run than the one in this folder; choose another folder (site.out), or stop "
                 "them and continue all together"
             )
-        begins = [card.round for card in running if card.began.get(self.me) == self.card.session]
-        first = max([self.card.round, *begins])
-        self.say(run=number, started=True, round=first)
-        return bool(begins) and first == 0
+        missed = any(self.me in card.given_up for card in running)
+        # Those who began may be some rounds further when this member looks, without having missed it. Everybody passes
+        # on who began: this member may see others that have entered the run before it sees the one that began it.
+        begins = [card for card in running if not missed and card.began.get(self.me) == self.card.session]
+        for card in begins[:1]:
+            self.say(round=max(self.card.round, card.first), first=card.first, began=card.began)
+        self.say(run=number, started=True)
+        return bool(begins)
 
     # -- between rounds --------------------------------------------------------------------------------------------
 
@@ -226,7 +239,7 @@ class Meeting:
         Others may be ahead without having missed anything of this member, where they do not hear it in every round:
         then it goes on with `number`, and what they sent in that round is here. Members that have given it up for
         their round will hear it in the next one. Where there are more than two others, two must be as far: one alone
-        cannot make the others skip rounds.
+        cannot make the others skip rounds that nobody else has begun.
 
         Args:
             number: the round that follows the last one of this member.
@@ -249,7 +262,8 @@ class Meeting:
             number: the round to begin.
             refuse: raises where waiting is in vain.
         """
-        if self.others or len(self.names) == 1 or self.done >= {name for name in self.names if name != self.me}:
+        ended = self.done >= {name for name in self.names if name != self.me}
+        if self.others or len(self.names) == 1 or ended or self.alone:
             return
         self.note(f"all other members are gone; waiting {self.patience:g} seconds for one of them")
         end = time.monotonic() + self.patience
@@ -261,44 +275,6 @@ class Meeting:
                     "when they are back"
                 )
             time.sleep(PAUSE)
-
-    # -- stages ----------------------------------------------------------------------------------------------------
-
-    def agree(self, number: int, graph: Graph) -> Graph:
-        """Return the graph that everybody uses after round `number`, in place of the one found here."""
-        there = [name for name in self.names if name == self.me or name in self.others]
-        lead = self.hub if self.hub in there else there[0]
-        found = None if lead == self.me else self._ask_graph([lead], number)
-        with self._lock:
-            self._stage = (number, graph if found is None else found)
-            return self._stage[1]
-
-    def graph_after(self, number: int) -> Graph | None:
-        """Return the graph that the others use since round `number`; None if nobody says."""
-        found = self._ask_graph(self.others, number)
-        if found is not None:
-            with self._lock:
-                self._stage = (number, found)
-        return found
-
-    def _ask_graph(self, names: Sequence[str], number: int) -> Graph | None:
-        """Ask members in turn until one of them has come to the end of the stage."""
-        end = time.monotonic() + self.deadline
-        while time.monotonic() < end and any(name in self.others for name in names):
-            for name in names:
-                answer = self.control.request(name, "graph", str(number).encode(), ANSWER)
-                graph = None if not answer else self._table(answer)
-                if graph is not None:
-                    return graph
-            time.sleep(PAUSE)
-        return None
-
-    def _table(self, data: bytes) -> Graph | None:
-        try:
-            arrays = read_npz(data, "a graph", TABLE, TABLE, {"clients": len(self.names)})
-            return Graph(np.asarray(arrays["neighbours"], np.int32), arrays["present"])
-        except CoterieError:
-            return None
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

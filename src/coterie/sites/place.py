@@ -14,9 +14,10 @@ from coterie.graphs.graph import Graph
 from coterie.peers import ALL_TO_ALL
 from coterie.peers.line import Line
 from coterie.peers.remote import Remote
+from coterie.sites.control import Control
 from coterie.sites.counting import CountsFile
 from coterie.sites.deliveries import DeliveryLog
-from coterie.sites.meeting import Control, Meeting
+from coterie.sites.meeting import Meeting
 from coterie.sites.recording import RecordingCarrier
 
 __all__ = ["Network", "Site", "Status", "Transport"]
@@ -116,7 +117,9 @@ class Site(Place):
         self.network.begin_run(number)
         self._line.connect(self.carrier, number)
         self._counted = None if self._folder is None else CountsFile(self._folder)
-        self._late, self.carrier.alone = not together, not together and done < 0
+        self._late = not together
+        # Who begins alone sends and awaits nothing for its first model: the others have theirs.
+        self.carrier.alone = done < 0 and (self._late or self.meeting.card.round > 0)
         return together
 
     def next_round(self, number: int) -> int:
@@ -134,11 +137,11 @@ class Site(Place):
 
     def graph_in_use(self, number: int) -> Graph | None:
         """See `Place.graph_in_use`."""
-        return self.meeting.graph_after(number)
+        return self.meeting.stages.graph_after(number)
 
     def agree(self, number: int, graph: Graph) -> Graph:
         """See `Place.agree`."""
-        return self.meeting.agree(number, graph)
+        return self.meeting.stages.agree(number, graph)
 
     def round_done(self, number: int, block: Any = None, graph: Graph | None = None) -> None:
         """See `Place.round_done`: write down what arrived."""

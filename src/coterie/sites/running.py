@@ -50,6 +50,7 @@ def run_site(
     faults: Faults = Faults.NONE,
     carrier: Opener | None = None,
     pace: float = 0.0,
+    alone: bool = False,
     progress: Progress | None = None,
     watch: Callable[[Site], None] | None = None,
 ) -> Result:
@@ -63,6 +64,7 @@ def run_site(
         faults: what goes wrong on purpose (see `peers/faults.py`).
         carrier: makes what moves the frames; default: Eclipse Zenoh, as the two files say.
         pace: seconds from the start of a round to that of the next one, at least.
+        alone: finish a run that has begun, if nobody else is there: the others have come to its end.
         progress: called as in `coterie.run`.
         watch: called once with this member's place, whose status then changes.
 
@@ -100,6 +102,8 @@ def run_site(
                 configuration=federation.to_dict(),
                 patience=federation.settings.start_deadline,
                 deadline=federation.settings.deadline,
+                alone=alone,
+                linked=federation.linked(site.name),
                 note=note,
             )
             stack.enter_context(transport)

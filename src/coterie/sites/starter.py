@@ -176,5 +176,6 @@ def _site(name: str, path: str | None) -> str:
     if path is not None:
         lines += ["", "[data]", f"path = {toml_value(path)}"]
     lines += ["", "# What this site takes part in: it can only narrow what federation.toml says.", "[limits]"]
-    lines += ['# methods = ["gossip-sgd"]', '# receivers = ["site-2"]', "# rounds = 100", "training_rows = 20"]
+    lines += ['# methods = ["gossip-sgd"]', '# receivers = ["NAME"]       # who may get messages of this site']
+    lines += ["# rounds = 100", "training_rows = 20"]
     return "\n".join(lines) + "\n"
