@@ -47,19 +47,20 @@ def _is_split(node: Any) -> bool:
 
 
 def _and_another(a: Any) -> Any:
-    """Add a row that nobody reads, except to samples, which would be copied.
-
-    Nothing is computed from samples but with models or keys, so that none of it leaves the loop.
-    """
+    """Add a row that nobody reads, except to samples, which would be copied."""
     return a._replace(count=_and_another(a.count)) if _is_split(a) else jnp.concatenate([a, jnp.zeros_like(a)])
 
 
 def _row(two: Tree, number: Any) -> Tree:
-    """Return one of two rows."""
+    """Return one of two rows; of samples the only one, so that it seems to depend on the number.
+
+    Else what is computed from samples alone would leave the loop, and be compiled in another way.
+    """
 
     def row(a: Any) -> Any:
         if _is_split(a):
-            return Split(a.x[0], a.y[0], row(a.count))
+            x, y, _ = lax.optimization_barrier((a.x[0], a.y[0], number))
+            return Split(x, y, row(a.count))
         return lax.dynamic_index_in_dim(a, number, keepdims=False)
 
     return jax.tree.map(row, two, is_leaf=_is_split)
