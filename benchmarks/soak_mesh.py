@@ -8,9 +8,9 @@ Seven clients on eight virtual devices of a CPU (or on `--devices`), 10 rounds: 
 Models, losses and metrics may differ by rounding: 1e-6 of the largest value in float32, 1e-12 in float64; in exact mode
 methods agree to the last bit. Some methods magnify rounding in ten rounds (momentum at a hub). How much is measured: on
 one device, before every round, every number of the state is moved to a neighbouring floating-point number, up or down
-at random. What is further apart than 1e-6 is accepted, and listed, if it is at most four times what that does (a mean of
-seven values is rounded more than once in a round). Bytes must be equal. Writes a dated result; the exit status is 1 if a
-method failed.
+at random. What is further apart than allowed is accepted, and listed, if it is at most four times what that does (a
+mean of seven values is rounded more than once in a round). Bytes must be equal. Writes a dated result; the exit status
+is 1 if a method failed.
 """
 
 import argparse
@@ -40,7 +40,7 @@ SETTINGS = {"fedbn": {"personal": ("bias",)}}  # the small model has no normalis
 
 
 def outcome(case, engine, random=None):
-    """Train; returns models, losses, metrics and what was sent, on the host. With `random`, nudge before every round."""
+    """Train, nudged before every round with `random`; returns models, losses, metrics and what was sent, on the host."""
     training = case.training(engine=engine)
     state, opening = training.init()
     blocks, done = [opening], 0

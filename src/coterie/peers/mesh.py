@@ -112,12 +112,12 @@ def simulation(plan: Plan, *settings: Any) -> Simulation:
     return (MeshSimulation if plan.spread else Simulation)(plan, *settings)
 
 
-def compiler_options(plan: Plan) -> dict[str, str] | None:
+def compiler_options(plan: Plan) -> dict[str, str | bool] | None:
     """Return what the compiler must do otherwise, so that a program for several devices rounds as that for one does.
 
     For several devices XLA joins equal expressions before it simplifies them, for one device after it. Some of its
     rules ask how often a value is used: a division by a number that only one array is divided by becomes a product with
-    its inverse, which has another last bit. So equal expressions are not joined in exact mode; it costs next to nothing.
+    its inverse, which has another last bit. So in exact mode equal expressions are not joined, at next to no cost.
     """
     return {"xla_disable_hlo_passes": "cse"} if plan.mode == "exact" and plan.mesh is not None else None
 
