@@ -40,7 +40,7 @@ SETTINGS = {"fedbn": {"personal": ("bias",)}}  # the small model has no normalis
 
 
 def outcome(case, engine, random=None):
-    """Train, nudged before every round with `random`; returns models, losses, metrics and what was sent, on the host."""
+    """Train (nudged before every round, with `random`); returns models, losses, metrics and what was sent."""
     training = case.training(engine=engine)
     state, opening = training.init()
     blocks, done = [opening], 0
