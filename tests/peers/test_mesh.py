@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import coterie as ct
 from coterie.errors import CoterieError
@@ -24,6 +24,7 @@ from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task
 from coterie.methods import FedAvg, GossipSGD
 from coterie.models.mlp import Mlp
+from coterie.numerics.tree import divide
 from coterie.peers.local import Plan
 from coterie.peers.ring import BLOCK, in_turn, take, weighted_sum
 from coterie.testing.small import small_federation
@@ -87,6 +88,36 @@ def test_a_mesh_gives_the_numbers_of_one_device(where, methods, tmp_path, monkey
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("bytes equal") == 2
+
+
+def test_exact_mode_divides_as_one_device(device, mesh):
+    """The compiler makes a product of a division by a number that is not used again; of several it must be the same."""
+    federation = small_federation(8)
+    task = Task.of(federation, Mlp(hidden=(4,)))
+    random = np.random.default_rng(2)
+    arrays = [random.normal(size=(8, *shape)).astype(np.float32) for shape in ((3, 6), (3, 6), (3,), (3,))]
+    by = random.integers(3, 12, 8).astype(np.int32)
+
+    def shares(by, *arrays):
+        return [a / by.reshape(-1, *[1] * (a.ndim - 1)).astype(a.dtype) for a in arrays]
+
+    def computed(plan):
+        engine = Engine(task, federation, device, plan)
+        return engine.call(shares, "shares", *engine.place((by, *arrays)))
+
+    for a, b in zip(computed(Plan("exact", 0, mesh, spread=True)), computed(Plan("exact")), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_parts_of_clients_are_divided_alike_on_a_mesh(mesh):
+    """In fast mode, too: by a product with the inverse, in one program and in the other."""
+    random = np.random.default_rng(3)
+    arrays = [random.normal(size=(8, *shape)).astype(np.float32) for shape in ((3, 6), (3, 6), (3,), (3,))]
+    by = random.integers(3, 12, 8).astype(np.int32)
+    spread = jax.device_put((arrays, by), NamedSharding(mesh, PartitionSpec("clients")))
+    for a, before in zip(jax.jit(divide)(*spread), arrays, strict=True):
+        inverse = (np.float32(1) / by.astype(np.float32)).reshape(-1, *[1] * (before.ndim - 1))
+        np.testing.assert_array_equal(a, before * inverse)
 
 
 TROUBLE = {"faults": {"drop": [{"rate": 0.3}], "poison": [{"members": ["client-2"], "kind": "nan"}]}, "robust": "clip"}

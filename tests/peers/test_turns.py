@@ -45,3 +45,25 @@ def test_one_client_gets_what_it_gets_among_others():
             if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
                 a, b = jax.random.key_data(a), jax.random.key_data(b)
             np.testing.assert_array_equal(a[0], b[row])
+
+
+def adam(model, mean, first, second):
+    """Return values that are used again for another one."""
+    slope = mean - model
+    first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope**2
+    return model + 0.03 * first / (jnp.sqrt(second) + 1e-3), first, second
+
+
+def test_what_is_used_again_is_rounded_as_among_others():
+    draw = np.random.default_rng(0)
+    rows = [jnp.asarray(np.abs(draw.normal(size=(7, 300))), jnp.float32) for _ in range(4)]
+
+    def run(rows):
+        # Optimised as for users: the flags of the tests are for quick compilation, and fuse less.
+        options = {"xla_backend_optimization_level": "3", "xla_llvm_disable_expensive_passes": "False"}
+        lowered = jax.jit(lambda zero, *part: one_by_one(adam, part, zero)).lower(jnp.int32(0), *rows)
+        return lowered.compile({**options, "xla_cpu_use_fusion_emitters": "True"})(jnp.int32(0), *rows)
+
+    several, one = run(rows), run([a[:1] for a in rows])
+    for a, b in zip(one, several, strict=True):
+        np.testing.assert_array_equal(a[0], b[0])

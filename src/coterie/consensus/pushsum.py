@@ -99,7 +99,7 @@ def _split(peers: Peers, mass: Mass, to: jax.Array) -> tuple[Mass, jax.Array, ja
     """Do a `push_step`; also returns which messages were acknowledged, `[C, L]`."""
     to = to & peers.tables.listening
     parts = 1 + to.sum(1)
-    share = _divided(mass, parts)
+    share = tree.divide(mass, parts)
     encoded = peers.squeeze(share)
     received, arrived, acked = peers.push(encoded, to, mass=lambda message: message.weight)
     kept = 1 + (to & ~acked).sum(1)
@@ -113,7 +113,7 @@ def _split(peers: Peers, mass: Mass, to: jax.Array) -> tuple[Mass, jax.Array, ja
 
 def ratio(mass: Mass) -> Tree:
     """Return each client's estimate of the average, value / weight."""
-    return _divided(mass.value, mass.weight)
+    return tree.divide(mass.value, mass.weight)
 
 
 def average(peers: Peers, x: Tree, key: jax.Array, steps: int) -> Tree:
@@ -155,7 +155,7 @@ def observe_push(peers: Peers, seen: Seen, mass: Mass, to: jax.Array) -> tuple[M
     """Do a `push_step` and add what each client observes of it to the sums."""
     mass, arrived, acked = _split(peers, mass, to)
     parts = 1 + (to & peers.tables.listening).sum(1)
-    sent = acked / tree.column(parts, seen.total.sent).astype(seen.total.sent.dtype)
+    sent = tree.divide(acked.astype(seen.total.sent.dtype), parts)
     kept = (parts - acked.sum(1)) / parts
     new = Frequencies(sent, kept, arrived, mass.weight)
     total = jax.tree.map(lambda old, one: old + one.astype(old.dtype), seen.total, new)
@@ -164,7 +164,7 @@ def observe_push(peers: Peers, seen: Seen, mass: Mass, to: jax.Array) -> tuple[M
 
 def frequencies(seen: Seen) -> Frequencies:
     """Return the means over the steps so far; they tend to `directed.expected_weights` and its Perron vector."""
-    return _divided(seen.total, jnp.maximum(seen.steps, 1))
+    return tree.divide(seen.total, jnp.maximum(seen.steps, 1))
 
 
 # -- stochastic gradient push ---------------------------------------------------------------------------------------
@@ -291,8 +291,3 @@ def push_diging(peers: Peers, x: Tree, gradient: Gradient, lr: float, key: jax.A
 
 def _links(peers: Peers, key: jax.Array, step: Any) -> jax.Array:
     return peers.links(jax.random.fold_in(key, step), step)
-
-
-def _divided(x: Tree, divisor: jax.Array) -> Tree:
-    """Divide each client's part of `x [C, ...]` by its `divisor [C]`, in the type of x."""
-    return jax.tree.map(lambda a: a / tree.column(divisor, a).astype(a.dtype), x)

@@ -24,7 +24,7 @@ from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.task import Task
 from coterie.numerics.tree import is_same
 from coterie.peers.local import Plan
-from coterie.peers.mesh import padded_rows
+from coterie.peers.mesh import compiler_options, padded_rows
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import elsewhere, fetched, my_rows, own_rows, placed, rows_placed, spread_rows
 from coterie.storage.memory import in_bytes
@@ -198,7 +198,7 @@ class Engine:
             self.traces += 1
             with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-                self._compiled[signature] = lowered.compile()
+                self._compiled[signature] = lowered.compile(compiler_options(self.plan))
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments
 

@@ -203,8 +203,9 @@ class TiedComponent(LocalSGD, Method):
 
         def solve(change: tuple, arrived: jax.Array, hub: Hub) -> tuple:
             senders = jnp.maximum(arrived.sum(), 1)
+            # Not divided by their number: see `tree.divide`.
             shared = jax.tree.map(
-                lambda x, c: x + c.sum(0, keepdims=True) / senders.astype(c.dtype), hub.shared, change[0]
+                lambda x, c: x + c.sum(0, keepdims=True) * (1 / senders.astype(c.dtype)), hub.shared, change[0]
             )
             goal = hub.personal + tree.flat(change[1])[0]  # U = Z - lr G
             stop = (self.iterations or AT_SERVER, self.tolerance)

@@ -13,6 +13,7 @@ __all__ = [
     "broadcast",
     "column",
     "count_of",
+    "divide",
     "divisor",
     "dot",
     "flat",
@@ -85,6 +86,15 @@ def column(values: jax.Array, like: jax.Array) -> jax.Array:
 def times(factor: jax.Array, a: Tree) -> Tree:
     """Multiply each client's part of `a [C, ...]` by its own `factor [C]`, in the type of `a`."""
     return jax.tree.map(lambda leaf: column(factor, leaf).astype(leaf.dtype) * leaf, a)
+
+
+def divide(a: Tree, by: jax.Array) -> Tree:
+    """Divide each client's part of `a [C, ...]` by its own number `by [C]`, in the type of `a`.
+
+    By a product with 1 / by. The compiler itself makes this of a division by what is the same for many numbers, which
+    has another last bit, but not in every program: of some arrays that are spread over devices it does not.
+    """
+    return jax.tree.map(lambda leaf: leaf * column(1 / by.astype(leaf.dtype), leaf), a)
 
 
 def where(mask: jax.Array, a: Tree, b: Tree) -> Tree:

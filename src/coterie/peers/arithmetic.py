@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.codecs.frame import frame_bytes
-from coterie.numerics.tree import column, count_of, divisor, of_clients, times
+from coterie.numerics.tree import count_of, divide, divisor, of_clients, times
 from coterie.peers import EXCHANGE
 
 __all__ = [
@@ -90,7 +90,7 @@ def add_clients(
 def divided(sums: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
     """Return means and the weight behind them from sums."""
     total, mass = sums
-    return jax.tree.map(lambda t: t / column(divisor(mass).astype(t.dtype), t), total), mass
+    return divide(total, divisor(mass)), mass
 
 
 def in_chunks(run: Callable[..., tuple[Tree, Tree]], size: int, *stacked: Tree) -> tuple[Tree, Tree]:

@@ -23,7 +23,7 @@ from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
 from coterie.peers.ring import in_turn, take, weighted_sum
 
-__all__ = ["MeshPeers", "MeshSimulation", "padded_rows", "padded_tables", "simulation"]
+__all__ = ["MeshPeers", "MeshSimulation", "compiler_options", "padded_rows", "padded_tables", "simulation"]
 
 
 class MeshPeers(LocalPeers):
@@ -110,6 +110,16 @@ class MeshSimulation(Simulation):
 def simulation(plan: Plan, *settings: Any) -> Simulation:
     """Return what makes the verbs of clients that all live here, together or spread over a mesh; see `Simulation`."""
     return (MeshSimulation if plan.spread else Simulation)(plan, *settings)
+
+
+def compiler_options(plan: Plan) -> dict[str, str | bool] | None:
+    """Return what the compiler must do otherwise, so that a program for several devices rounds as that for one does.
+
+    For several devices XLA joins equal expressions before it simplifies them, for one device after it. Some of its
+    rules ask how often a value is used: a division by a number that only one array is divided by becomes a product with
+    its inverse, which has another last bit. So in exact mode equal expressions are not joined, at next to no cost.
+    """
+    return {"xla_disable_hlo_passes": "cse"} if plan.mode == "exact" and plan.mesh is not None else None
 
 
 def padded_rows(x: Tree, rows: int, axis: int = 0) -> Tree:

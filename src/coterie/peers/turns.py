@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie.data.clients import Split
-from coterie.numerics.tree import seal
 
 __all__ = ["one_by_one"]
 
@@ -20,7 +19,9 @@ def one_by_one(fn: Callable, stacked: Tree, zero: jax.Array) -> Tree:
 
     The compiler does away with a loop that it knows to run once, and joins what was inside with the code around it: a
     product and a sum become one operation with one rounding, which they do not where several clients share a program.
-    So a single row has a loop, too, whose length the compiler cannot know.
+    So a single row has the loop of two rows, which ends after the first; the compiler cannot know that. It reads and
+    writes rows as that of several clients does: what is written, and then used again, is rounded in another way where
+    it is no part of a larger array.
 
     Args:
         fn: of one row.
@@ -30,25 +31,36 @@ def one_by_one(fn: Callable, stacked: Tree, zero: jax.Array) -> Tree:
     if jax.tree.leaves(stacked)[0].shape[0] != 1:
         return lax.map(lambda row: fn(*row), stacked)
     once = jax.jit(lambda row: fn(*row))  # traced once, for its shapes and for the loop
-    outline = jax.eval_shape(lambda: once(_only_row(stacked, zero)))
-    start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), outline)
-    done = lax.fori_loop(0, 1 + zero, lambda turn, _: once(_only_row(stacked, turn)), start)
-    return jax.tree.map(lambda a: a[None], done)
+    two = jax.tree.map(_and_another, stacked, is_leaf=_is_split)
+    outline = jax.eval_shape(lambda: once(_row(two, 0)))
+    start = jax.tree.map(lambda a: jnp.zeros((2, *a.shape), a.dtype), outline)
+
+    def turn(number: Any, done: Tree) -> Tree:
+        write = lambda rows, row: lax.dynamic_update_index_in_dim(rows, row, number, 0)  # noqa: E731
+        return jax.tree.map(write, done, once(_row(two, number)))
+
+    return jax.tree.map(lambda a: a[:1], lax.fori_loop(0, 1 + zero, turn, start))
 
 
-def _only_row(stacked: Tree, turn: Any) -> Tree:
-    """Return the only row in a form that seems to depend on the turn: else all that is done with it leaves the loop.
+def _is_split(node: Any) -> bool:
+    return isinstance(node, Split)
 
-    Samples stay as they are, since this would copy them; nothing is computed from them but with models or keys.
+
+def _and_another(a: Any) -> Any:
+    """Add a row that nobody reads, except to samples, which would be copied."""
+    return a._replace(count=_and_another(a.count)) if _is_split(a) else jnp.concatenate([a, jnp.zeros_like(a)])
+
+
+def _row(two: Tree, number: Any) -> Tree:
+    """Return one of two rows; of samples the only one, so that it seems to depend on the number.
+
+    Else what is computed from samples alone would leave the loop, and be compiled in another way.
     """
 
     def row(a: Any) -> Any:
-        if isinstance(a, Split):
-            return Split(a.x[0], a.y[0], row(a.count))
-        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(row(jax.random.key_data(a)), impl=jax.random.key_impl(a))
-        if a.dtype == jnp.bool_:
-            return a[0] ^ (turn != 0)
-        return a[0] + turn.astype(a.dtype) if jnp.issubdtype(a.dtype, jnp.integer) else seal(a[0], turn)
+        if _is_split(a):
+            x, y, _ = lax.optimization_barrier((a.x[0], a.y[0], number))
+            return Split(x, y, row(a.count))
+        return lax.dynamic_index_in_dim(a, number, keepdims=False)
 
-    return jax.tree.map(row, stacked, is_leaf=lambda a: isinstance(a, Split))
+    return jax.tree.map(row, two, is_leaf=_is_split)

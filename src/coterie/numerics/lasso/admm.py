@@ -94,10 +94,11 @@ def admm(
             factor = lax.cond(stale, lambda: inverse(_system(graph, eta * rho)), lambda: factor)
         few = lambda _, at: iterate(at[0], rho, factor, at[1])[:2]  # noqa: E731
         pair, Z = lax.fori_loop(0, every - 1, few, (pair, Z))
-        before = (pair - terms.project(pair)) / rho
+        soft = 1 / rho  # instead of two divisions by rho: see `tree.divide`
+        before = (pair - terms.project(pair)) * soft
         pair, Z, apart = iterate(pair, rho, factor, Z)
         Om = -terms.project(pair)
-        W = (pair + Om) / rho
+        W = (pair + Om) * soft
         # After 1, 2, 4, ... calls every edge chooses its rho anew. In between rho balances the relative primal and dual
         # residuals (Wohlberg 2017), in changes that shrink until none is worthwhile: with a constant rho ADMM
         # converges.
