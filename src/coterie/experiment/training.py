@@ -31,6 +31,9 @@ from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
 
+FEW_PARAMETERS = 300_000  # of a model whose first weights are drawn faster than code that draws faster is made
+EVALUATIONS = 20  # of a run, unless its settings say otherwise
+
 
 class Training(Stages):
     """One method with one seed on an engine.
@@ -84,7 +87,8 @@ class Training(Stages):
     def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
         lost = one_round(self.faults.tables(0)) if arrivals is None and self.faults is not None else arrivals
-        state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
+        light = self.task.size <= FEW_PARAMETERS
+        state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0), light=light)
         zero = np.zeros((1, self.engine.size))
         return self._placed(self._with_memory(state)), Rounds(zero, self._one_round(traffic), None)
 
@@ -113,7 +117,7 @@ class Training(Stages):
         state, rounds = self.outline(), self.peers.rounds_per_call or 1
         program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
         self._compile(program, name, *inputs, donate=4)
-        self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(1))
+        self._compile(self._evaluate, "evaluate", *self._evaluated(state, 1), light=self._light)
         if self.method.stages():
             jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
 
@@ -250,12 +254,21 @@ class Training(Stages):
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""
-        by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), jnp.int32(number))
+        by_split = self.call(self._evaluate, "evaluate", *self._evaluated(state, number), light=self._light)
         return {
             f"{split}_{name}": np.asarray(values)
             for split, metrics in self.engine.fetched(by_split).items()
             for name, values in metrics._asdict().items()
         }
+
+    def _evaluated(self, state: Any, number: int) -> tuple[Any, ...]:
+        return self._tune_key, self.inner(state), jnp.int32(number)
+
+    @property
+    def _light(self) -> bool:
+        """Whether evaluations are compiled as they are written; not where every one of them trains the models first."""
+        tunes = type(self.method).finetune is not Method.finetune
+        return not tunes and self.engine.evaluates_little(self.task, EVALUATIONS)
 
     def _evaluate(self, method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
         peers = self.peers.make(tables)
@@ -292,11 +305,14 @@ class Training(Stages):
         *arguments: Any,
         donate: int | None = None,
         ready: Callable[[], None] | None = None,
+        light: bool = False,
     ) -> Any:
         """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
-        return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready)
+        return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready, light=light)
 
-    def _compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> None:
+    def _compile(
+        self, program: Callable, name: Any, *arguments: Any, donate: int | None = None, light: bool = False
+    ) -> None:
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
-        self.engine.compile(program, key, *always, *arguments, donate=donate)
+        self.engine.compile(program, key, *always, *arguments, donate=donate, light=light)
