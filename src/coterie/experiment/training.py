@@ -71,6 +71,7 @@ class Training(Stages):
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
+        self.longest = 1  # rounds that one call is to run at most, as far as is known: shorter calls share its program
         self._use(graph, weights)
         keys = jax.random.split(jax.random.key(seed), 3)
         self._init_key, self._round_key, self._tune_key = (engine.put(key) for key in keys)
@@ -138,7 +139,7 @@ class Training(Stages):
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
         info, traffic = fetched((info, traffic))
         info, traffic = self.engine.trimmed((info, on_host(traffic)), axis=1)
-        return self._placed(state), self._reported(info, traffic)
+        return self._placed(state), self._reported(info, traffic, rounds)
 
     def _one_round(self, traffic: Traffic) -> Traffic:
         """Copy what one round sent to the host, as a block of rounds."""
@@ -148,26 +149,45 @@ class Training(Stages):
         """Copy a state to the device."""
         return self.engine.place(state)
 
-    def _reported(self, info: Any, traffic: Traffic) -> Any:
+    def _reported(self, info: Any, traffic: Traffic, rounds: int) -> Any:
         """Return what a block of rounds tells the loop, from what its program returned, on the host."""
+        info, traffic = jax.tree.map(lambda a: a[:rounds], (info, traffic))
         weights = None if info.weights is None else info.weights[-1]
         counts = None if info.counts is None else {name: value[-1] for name, value in info.counts.items()}
         return Rounds(info.loss, traffic, weights, counts)
 
     def _rounds_program(self, state: Any, first: int, rounds: int, arrivals: Any) -> tuple[Callable, Any, tuple]:
-        """Return the program of some rounds, its name and its arguments."""
+        """Return the program of some rounds, its name and its arguments.
+
+        Blocks of rounds differ in length where a stage ends between two evaluations, or a run. One program serves all
+        of them: it has place for the longest, and how many rounds it runs is an argument.
+        """
+        self.longest = most = max(self.longest, rounds)
 
         def program(
-            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
+            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any, count: Any
         ) -> Any:
             def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
                 number, arrivals = inputs
                 after = self._round(method, tables, clients, key, state, number, arrivals, codec)
                 return self.engine.constrained(after[0]), after[1]
 
-            return lax.scan(one, state, (first + jnp.arange(rounds), lost))
+            if count is None:
+                return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
-        return program, ("advance", rounds), (self._round_key, state, jnp.int32(first), arrivals, self.codec)
+            def next_one(place: Any, carry: tuple) -> tuple:
+                state, reports = carry
+                state, report = one(state, (first + place, None))
+                return state, jax.tree.map(lambda all, a: all.at[place].set(a), reports, report)
+
+            report = jax.eval_shape(one, state, (first, None))[1]
+            nothing = jax.tree.map(lambda a: jnp.zeros((most, *a.shape), a.dtype), report)
+            return lax.fori_loop(0, count, next_one, (state, nothing))
+
+        shared = most > 1 and arrivals is None
+        count, name = (jnp.int32(rounds), most) if shared else (None, rounds)
+        inputs = (self._round_key, state, jnp.int32(first), arrivals, self.codec, count)
+        return program, ("advance", name, shared), inputs
 
     def _round(
         self,
