@@ -20,7 +20,7 @@ from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large, streamed
 from coterie.experiment.profiling import NO_PROFILE
-from coterie.experiment.programs import AS_IT_IS, fitting, repairing
+from coterie.experiment.programs import AS_IT_IS, WITH_BARRIERS, fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.streams import streamed_of
 from coterie.learning.task import Task
@@ -215,7 +215,7 @@ class Engine:
             self.traces += 1
             with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-                options = AS_IT_IS if light and self.device.platform == "cpu" else None
-                self._compiled[signature] = lowered.compile(options)
+                options: Any = AS_IT_IS if light else WITH_BARRIERS
+                self._compiled[signature] = lowered.compile(options if self.device.platform == "cpu" else None)
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments

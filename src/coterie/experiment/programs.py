@@ -18,11 +18,15 @@ import platformdirs
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.storage.memory import giving_back
 
-__all__ = ["AS_IT_IS", "fitting", "keep_programs", "repairing"]
+__all__ = ["AS_IT_IS", "WITH_BARRIERS", "fitting", "keep_programs", "repairing"]
 
-# For XLA on a CPU: a program as it is written, without looking for faster code. Compiling takes a quarter to a half of
-# the time, and what is computed three to seven times as long.
+# For XLA on a CPU: it removes barriers before it decides what becomes one kernel, so that the hash of a key (see
+# `numerics/threefry.py`) would be a part of every kernel that reads the key.
+WITH_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+# And a program as it is written, without looking for faster code. Compiling takes a quarter to a half of the time, and
+# what is computed three to seven times as long.
 AS_IT_IS = {
+    **WITH_BARRIERS,
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,

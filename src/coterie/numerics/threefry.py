@@ -5,6 +5,7 @@ derived and every array that is drawn, and a quarter of all kernels of a first r
 barrier keeps it one: without it every kernel that reads a key would compute that key anew.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ __all__ = ["hash_pairs", "write_out_on_cpu"]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
+FEW = 512  # pairs
 
 
 class Words(NamedTuple):
@@ -54,22 +56,38 @@ def hash_pairs(key0: Array, key1: Array, x0: Array, x1: Array) -> tuple[Array, A
 
 
 def _lower(context: mlir.LoweringRuleContext, *operands: Any) -> Sequence[Any]:
-    """Write the hash down in the compiler's own words: to trace 130 steps of it takes Python ten times longer."""
-    shape = context.avals_out[0].shape
-    word = ir.IntegerType.get_unsigned(32)
-    kind = ir.RankedTensorType.get(shape, word)
+    """Write the hash down in the compiler's own words: to trace 130 steps of it takes Python ten times longer.
 
-    def whole(operand: Any, own: tuple[int, ...]) -> Any:
-        places = ir.DenseI64ArrayAttr.get(range(len(shape) - len(own), len(shape)))
-        return operand if own == shape else stablehlo.broadcast_in_dim(kind, operand, places)
+    Of few pairs, as where keys are derived, all results are one array, computed in one kernel, that the barrier keeps
+    apart: otherwise every kernel that reads a key would contain the hash, twice.
+    """
+    shape, word = context.avals_out[0].shape, ir.IntegerType.get_unsigned(32)
+    together = math.prod(shape) <= FEW
+    # What stands side by side in a key stands so here, too: joining the halves is then nothing to do.
+    pairs = (*shape[:-1], 2) if shape[-1:] == (1,) else (*shape, 2)
+    kind, single = (ir.RankedTensorType.get(size, word) for size in (pairs if together else shape, shape))
 
     def number(value: int) -> Any:
         return stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(word, value)))
 
+    def whole(operand: Any, own: tuple[int, ...]) -> Any:
+        places = ir.DenseI64ArrayAttr.get(range(len(shape) - len(own), len(shape)))
+        return stablehlo.broadcast_in_dim(kind, operand, places)
+
+    def half(number: int) -> Any:
+        bounds = ([0] * (len(pairs) - 1) + [number], [*pairs[:-1], number + 1], [1] * len(pairs))
+        return stablehlo.reshape(single, stablehlo.slice(pair, *map(ir.DenseI64ArrayAttr.get, bounds)))
+
     shifts = (stablehlo.shift_left, stablehlo.shift_right_logical)
     words = Words(stablehlo.add, stablehlo.xor, stablehlo.or_, *shifts, number)
     inputs = (whole(operand, aval.shape) for operand, aval in zip(operands, context.avals_in, strict=True))
-    return stablehlo.optimization_barrier(list(_hash(words, *inputs)))
+    x0, x1 = _hash(words, *inputs)
+    if not together:
+        return [x0, x1]
+    place = stablehlo.iota(kind, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(pairs) - 1))
+    first = stablehlo.compare(place, number(0), stablehlo.ComparisonDirectionAttr.get("EQ"))
+    pair = stablehlo.optimization_barrier([stablehlo.select(first, x0, x1)])
+    return [half(0), half(1)]
 
 
 def write_out_on_cpu() -> None:
