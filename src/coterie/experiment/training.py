@@ -172,6 +172,9 @@ class Training(Stages):
                 after = self._round(method, tables, clients, key, state, number, arrivals, codec)
                 return self.engine.constrained(after[0]), after[1]
 
+            if most == 1:  # without a loop, whose results would be written into a table of one row by a kernel each
+                state, report = one(state, (first, jax.tree.map(lambda a: a[0], lost)))
+                return state, jax.tree.map(lambda a: a[None], report)
             if count is None:
                 return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
