@@ -33,7 +33,7 @@ from coterie.storage.memory import in_bytes
 
 __all__ = ["Engine"]
 
-LITTLE = 500_000_000  # products of a parameter and a row, that a program which is not optimised computes in half a second
+LITTLE = 500_000_000  # products of a parameter and a row: a tenth of a second for a program that is not optimised
 
 
 class Engine:

@@ -165,7 +165,15 @@ class Training(Stages):
         self.longest = most = max(self.longest, rounds)
 
         def program(
-            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any, count: Any
+            method: Method,
+            tables: Any,
+            clients: Clients,
+            key: Any,
+            state: Any,
+            first: Any,
+            lost: Any,
+            codec: Any,
+            count: Any,
         ) -> Any:
             def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
                 number, arrivals = inputs

@@ -2,7 +2,8 @@
 
 JAX writes the five rounds of Threefry (Salmon et al. 2011) as a loop on a CPU: some ten kernels for every key that is
 derived and every array that is drawn, and a quarter of all kernels of a first run. Written out, a hash is one. The
-barrier keeps it one: without it every kernel that reads a key would compute that key anew.
+barrier keeps it one: without it every kernel that reads a key would compute that key anew. XLA heeds it if it is told
+to (`experiment/programs.py`).
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.extend.core.primitives import threefry2x32_p
 from jax.extend.mlir import ir
@@ -55,13 +57,14 @@ def hash_pairs(key0: Array, key1: Array, x0: Array, x1: Array) -> tuple[Array, A
     return _hash(words, key0, key1, x0, x1)
 
 
-def _lower(context: mlir.LoweringRuleContext, *operands: Any) -> Sequence[Any]:
+def _lower(context: Any, *operands: Any) -> Sequence[Any]:
     """Write the hash down in the compiler's own words: to trace 130 steps of it takes Python ten times longer.
 
     Of few pairs, as where keys are derived, all results are one array, computed in one kernel, that the barrier keeps
     apart: otherwise every kernel that reads a key would contain the hash, twice.
     """
-    shape, word = context.avals_out[0].shape, ir.IntegerType.get_unsigned(32)
+    shapes, word = [aval.shape for aval in context.avals_in], ir.IntegerType.get_unsigned(32)
+    shape = np.broadcast_shapes(*shapes)
     together = math.prod(shape) <= FEW
     # What stands side by side in a key stands so here, too: joining the halves is then nothing to do.
     pairs = (*shape[:-1], 2) if shape[-1:] == (1,) else (*shape, 2)
@@ -80,13 +83,13 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any) -> Sequence[Any]:
 
     shifts = (stablehlo.shift_left, stablehlo.shift_right_logical)
     words = Words(stablehlo.add, stablehlo.xor, stablehlo.or_, *shifts, number)
-    inputs = (whole(operand, aval.shape) for operand, aval in zip(operands, context.avals_in, strict=True))
+    inputs = (whole(operand, own) for operand, own in zip(operands, shapes, strict=True))
     x0, x1 = _hash(words, *inputs)
     if not together:
         return [x0, x1]
     place = stablehlo.iota(kind, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(pairs) - 1))
     first = stablehlo.compare(place, number(0), stablehlo.ComparisonDirectionAttr.get("EQ"))
-    pair = stablehlo.optimization_barrier([stablehlo.select(first, x0, x1)])
+    pair: Any = stablehlo.optimization_barrier([stablehlo.select(first, x0, x1)])
     return [half(0), half(1)]
 
 

@@ -100,9 +100,7 @@ def start(
     choose it above the number of groups you expect. `affinity` is the initial B: (within, between), or a whole
     `[M, M]` matrix.
     """
-    return update_weights(
-        _guess(ell, known, blocks, key, how, alpha, affinity, temperature), ell, known, temperature
-    )
+    return update_weights(_guess(ell, known, blocks, key, how, alpha, affinity, temperature), ell, known, temperature)
 
 
 def _guess(
@@ -188,7 +186,7 @@ def update_memberships(
     if how != "parallel":
         raise CoterieError(f"how must be one of sequential, parallel, not {how!r}")
 
-    # links Omega on' + gaps Omega off' + links' Omega on + gaps' Omega off, as two products: each takes a kernel.
+    # links Omega on' + gaps Omega off' + links' Omega on + gaps' Omega off, as two products instead of eight.
     sides, odds = jnp.stack([links, gaps, links.T, gaps.T], 1), jnp.concatenate([on.T, off.T, on, off])
 
     def pull(Omega: jax.Array) -> jax.Array:

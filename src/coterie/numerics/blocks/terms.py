@@ -116,7 +116,7 @@ def log_gamma(x: jax.Array) -> jax.Array:
     """Return log Gamma(x) of positive numbers, by Stirling's series at x + 8.
 
     JAX's own is for all numbers and takes XLA five long kernels; so does its digamma. These are one each: the barrier
-    says that the result is needed as a whole. Without it every division would be a kernel of its own.
+    says that the result is needed as a whole, without which every division would be a kernel of its own.
     """
     far, passed = x + SHIFT, x
     for k in range(1, SHIFT):
