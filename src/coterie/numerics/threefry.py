@@ -60,37 +60,23 @@ def hash_pairs(key0: Array, key1: Array, x0: Array, x1: Array) -> tuple[Array, A
 def _lower(context: Any, *operands: Any) -> Sequence[Any]:
     """Write the hash down in the compiler's own words: to trace 130 steps of it takes Python ten times longer.
 
-    Of few pairs, as where keys are derived, all results are one array, computed in one kernel, that the barrier keeps
-    apart: otherwise every kernel that reads a key would contain the hash, twice.
+    The barrier is for few pairs, as where keys are derived; many are drawn and used in one kernel.
     """
     shapes, word = [aval.shape for aval in context.avals_in], ir.IntegerType.get_unsigned(32)
     shape = np.broadcast_shapes(*shapes)
-    together = math.prod(shape) <= FEW
-    # What stands side by side in a key stands so here, too: joining the halves is then nothing to do.
-    pairs = (*shape[:-1], 2) if shape[-1:] == (1,) else (*shape, 2)
-    kind, single = (ir.RankedTensorType.get(size, word) for size in (pairs if together else shape, shape))
+    kind = ir.RankedTensorType.get(shape, word)
 
     def number(value: int) -> Any:
         return stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(word, value)))
 
     def whole(operand: Any, own: tuple[int, ...]) -> Any:
         places = ir.DenseI64ArrayAttr.get(range(len(shape) - len(own), len(shape)))
-        return stablehlo.broadcast_in_dim(kind, operand, places)
-
-    def half(number: int) -> Any:
-        bounds = ([0] * (len(pairs) - 1) + [number], [*pairs[:-1], number + 1], [1] * len(pairs))
-        return stablehlo.reshape(single, stablehlo.slice(pair, *map(ir.DenseI64ArrayAttr.get, bounds)))
+        return operand if own == shape else stablehlo.broadcast_in_dim(kind, operand, places)
 
     shifts = (stablehlo.shift_left, stablehlo.shift_right_logical)
     words = Words(stablehlo.add, stablehlo.xor, stablehlo.or_, *shifts, number)
-    inputs = (whole(operand, own) for operand, own in zip(operands, shapes, strict=True))
-    x0, x1 = _hash(words, *inputs)
-    if not together:
-        return [x0, x1]
-    place = stablehlo.iota(kind, ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(pairs) - 1))
-    first = stablehlo.compare(place, number(0), stablehlo.ComparisonDirectionAttr.get("EQ"))
-    pair: Any = stablehlo.optimization_barrier([stablehlo.select(first, x0, x1)])
-    return [half(0), half(1)]
+    x = _hash(words, *(whole(operand, own) for operand, own in zip(operands, shapes, strict=True)))
+    return stablehlo.optimization_barrier(x) if math.prod(shape) <= FEW else x
 
 
 def write_out_on_cpu() -> None:
