@@ -21,8 +21,8 @@ from coterie.storage.memory import giving_back
 __all__ = ["AS_IT_IS", "WITH_BARRIERS", "fitting", "keep_programs", "repairing"]
 
 # For XLA on a CPU: it removes barriers before it decides what becomes one kernel, so that the hash of a key (see
-# `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes one
-# kernel each, may not contain barriers, and stay loops.
+# `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes
+# one kernel each, may not contain barriers, and stay loops.
 WITH_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
 # And a program as it is written, without looking for faster code. Compiling takes a quarter to a half of the time, and
 # what is computed three to seven times as long.

@@ -1,13 +1,13 @@
 """JAX's random numbers on a CPU in fewer, larger kernels: the same bits, a fifth less to compile.
 
 JAX writes the five rounds of Threefry (Salmon et al. 2011) as a loop on a CPU: some ten kernels for every key that is
-derived and every array that is drawn, and a quarter of all kernels of a first run. Written out, a hash is one. The
-barrier keeps it one: without it every kernel that reads a key would compute that key anew. XLA heeds it if it is told
+derived and every array that is drawn, and a quarter of all kernels of a first run. Written out, a hash is one or two. The
+barrier keeps it apart: without it every kernel that reads a key would compute that key anew. XLA heeds it if it is told
 to (`experiment/programs.py`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def hash_pairs(key0: Array, key1: Array, x0: Array, x1: Array) -> tuple[Array, A
     return _hash(words, key0, key1, x0, x1)
 
 
-def _lower(context: Any, *operands: Any) -> Sequence[Any]:
+def _lower(context: Any, *operands: Any) -> Any:
     """Write the hash down in the compiler's own words: to trace 130 steps of it takes Python ten times longer.
 
     The barrier is for few pairs, as where keys are derived; many are drawn and used in one kernel.
