@@ -2,6 +2,7 @@
 
     python benchmarks/compile_time.py --base main
     python benchmarks/compile_time.py --base main --repeats 3 --cases scool-sbm
+    python benchmarks/compile_time.py --base main --rounds 60        # with blocks of rounds, and stages of a method
 
 Three rounds on 20 clients of digits, each in a process of its own with an empty cache, the two versions in turn. CPU
 seconds of the process stand beside wall time, because others may be using the machine; of several repeats the smallest
@@ -29,7 +30,7 @@ CASES = {
     "scool-sbm": "scool-sbm",
     "pdbo-mtl": "pdbo-mtl",
 }
-COMPARE = ["compare", "--data", "digits", "--clients", "20", "--rounds", "3", "--no-tune", "--splits", "1"]
+COMPARE = ["compare", "--data", "digits", "--clients", "20", "--no-tune", "--splits", "1"]
 COUNTED = """
 import atexit, json, pathlib, sys
 import jax
@@ -41,12 +42,13 @@ main()
 """
 
 
-def cold(source: Path, methods: str) -> dict[str, Any]:
+def cold(source: Path, methods: str, rounds: int) -> dict[str, Any]:
     """Run a comparison in a fresh process with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
         out, events = Path(folder) / "out", Path(folder) / "events.json"
         environment = os.environ | {"PYTHONPATH": str(source), "XDG_CACHE_HOME": folder}
-        command = [sys.executable, "-c", COUNTED, str(events), *COMPARE, "--methods", methods, "--out", str(out)]
+        settings = ["--methods", methods, "--rounds", str(rounds), "--out", str(out)]
+        command = [sys.executable, "-c", COUNTED, str(events), *COMPARE, *settings]
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
         wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -76,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--base", required=True, help="a commit")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     args = parser.parse_args()
     figures, device = {}, ""
@@ -85,7 +88,7 @@ def main() -> None:
             runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sources}
             for _ in range(args.repeats):
                 for side, source in sources.items():
-                    runs[side].append(cold(source, CASES[case]))
+                    runs[side].append(cold(source, CASES[case], args.rounds))
                     device = runs[side][-1]["device"]
             sides = {side: best(each) for side, each in runs.items()}
             ratio = {name: round(sides["this tree"][name] / sides["base"][name], 3) for name in ("wall", "cpu")}
@@ -94,7 +97,8 @@ def main() -> None:
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", args.base], capture_output=True, text=True)
     busy = round(os.getloadavg()[2], 1)
     about = {"base": commit.stdout.strip(), "repeats": args.repeats, "load_of_the_last_15_minutes": busy}
-    publish("compile-time", device, {**about, "cases": figures})
+    name = "compile-time" if args.rounds == 3 else f"compile-time-{args.rounds}-rounds"
+    publish(name, device, {**about, "rounds": args.rounds, "cases": figures})
 
 
 if __name__ == "__main__":

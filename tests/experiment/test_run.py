@@ -9,8 +9,14 @@ import safetensors.numpy
 
 import coterie as ct
 from coterie.errors import CoterieError, Diverged
+from coterie.experiment.device import choose_device
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
+from coterie.graphs.graph import Graph
 from coterie.graphs.topologies import Ring
+from coterie.learning.task import Task
 from coterie.methods import FedAvg, GossipSGD
+from coterie.models.linear import Linear
 from coterie.testing.contract import small_federation
 from support.run_cases import Scripted, plain_federation
 
@@ -61,6 +67,28 @@ def test_when_it_evaluates(rounds, every, expected):
     assert seen == [("start", 0, rounds), *middle, ("end", rounds, rounds)]
     assert result.best_round == rounds
     np.testing.assert_array_equal(result.model(0).variables.params.bias, [rounds, 0, 0])  # as many rounds were done
+
+
+def test_blocks_of_any_length_are_one_program_with_the_same_numbers():
+    """Seven rounds in blocks of three, three and one are those of seven blocks of one, and compile one program."""
+    engine = Engine(Task.of(FIVE, Linear()), FIVE, choose_device("cpu"))
+
+    def trained(*blocks):
+        training = Training(engine, FedAvg(lr=0.1), Graph.empty(5), np.zeros((5, 0)), 0)
+        state, _ = training.init()
+        losses, done, traced = [], 0, 0
+        for block in blocks:
+            before = engine.traces
+            state, report = training.advance(state, done + 1, block)
+            traced, done = traced + engine.traces - before, done + block
+            losses.append(np.asarray(report.loss))
+            assert len(report.loss) == len(report.traffic.up_messages) == block
+        return jax.device_get(state), np.concatenate(losses), traced
+
+    (one, losses, _), (three, others, programs) = trained(*[1] * 7), trained(3, 3, 1)
+    assert programs == 1
+    np.testing.assert_allclose(others, losses, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), one, three)
 
 
 def test_the_score_is_that_of_the_models(gossip, tmp_path):

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core.primitives import threefry2x32_p
 from jax.extend.random import threefry_2x32
 
-from coterie.numerics.threefry import hash_pairs
+from coterie.experiment.programs import compiler_options
+from coterie.numerics.threefry import hash_pairs, write_out_on_cpu
 
 # Known answers of Random123's Threefry-2x32 with 20 rounds (Salmon et al. 2011): counter, key, result.
 KNOWN = [
@@ -25,3 +27,16 @@ def test_the_bits_are_jaxs():
     key, counts = np.array([7, 2**31], np.uint32), np.arange(10, dtype=np.uint32)
     ours = jax.jit(hash_pairs)(key[0], key[1], counts[:5], counts[5:])
     np.testing.assert_array_equal(np.concatenate(ours), threefry_2x32(key, counts))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 1), (4, 2), (600,), (20, 65)])
+@pytest.mark.parametrize("options", [None, compiler_options("cpu", False), compiler_options("cpu", True)])
+def test_compiled_for_a_cpu_the_bits_are_the_same(shape, options):
+    """With keys of their own, and with one key for all; few pairs are one array, and many are two."""
+    write_out_on_cpu()
+    bits = np.random.default_rng(0).integers(0, 2**32, (4, *shape), dtype=np.uint32)
+    one_key = (*(np.broadcast_to(key.ravel()[0], (1,) * len(shape)) for key in bits[:2]), *bits[2:])
+    for inputs in (tuple(bits), one_key):
+        program = jax.jit(lambda *a: threefry2x32_p.bind(*a)).lower(*map(jnp.asarray, inputs)).compile(options)
+        found, expected = program(*map(jnp.asarray, inputs)), hash_pairs(*np.broadcast_arrays(*inputs))
+        np.testing.assert_array_equal(found, np.stack(expected))

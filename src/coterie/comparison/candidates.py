@@ -85,9 +85,9 @@ class StackedTraining(Training):
     def _placed(self, state: Any) -> Any:
         return self.engine.place(state, axis=1)
 
-    def _reported(self, info: Any, traffic: Traffic) -> Any:
+    def _reported(self, info: Any, traffic: Traffic, rounds: int) -> Any:
         parts = [jax.tree.map(lambda a, i=i: a[i], (info, traffic)) for i in range(self.count)]
-        return [super(StackedTraining, self)._reported(*part) for part in parts]
+        return [super(StackedTraining, self)._reported(info, sent, rounds) for info, sent in parts]
 
     def call(self, program: Callable, name: Any, *arguments: Any, **options: Any) -> Any:
         """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""

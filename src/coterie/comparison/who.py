@@ -5,6 +5,7 @@ say nothing about who is similar.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,7 +178,7 @@ def groups_found(subject: "Comparison | Result", method: str | None = None, know
         nothing = f"Groups are only looked for among up to {LARGEST} sites."
         return GroupsFound((), np.full(len(names), -1), nothing)
     tied = results[0].config["method"]["name"] in TIED
-    labels = _same_models(results) if tied else _communities(learned_weights(results))
+    labels = _same_models(results) if tied else _communities(_as_key(learned_weights(results)))
     if labels is None:
         return GroupsFound((), np.full(len(names), -1), "No groups of sites stand out.")
     groups = tuple(tuple(names[i] for i in np.flatnonzero(labels == g)) for g in range(labels.max() + 1))
@@ -214,9 +215,14 @@ def _same_models(results: Sequence[Result]) -> np.ndarray | None:
     return np.array([order.index(label) for label in found])
 
 
-def _communities(weights: np.ndarray) -> np.ndarray | None:
+def _as_key(weights: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, weights.tolist()))
+
+
+@functools.lru_cache(maxsize=4)  # the answer on the screen and the report ask for the same
+def _communities(weights: tuple[tuple[float, ...], ...]) -> np.ndarray | None:
     """Return each site's group `[K]`, the largest group first; None where shuffled weights form groups as clear."""
-    tie = weights.copy()
+    tie = np.array(weights)
     np.fill_diagonal(tie, 0)
     if len(tie) < 3 or not (tie > 0).any():
         return None

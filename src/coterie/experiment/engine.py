@@ -3,6 +3,7 @@
 It knows nothing of methods (`experiment/training.py`) or files.
 """
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +20,20 @@ from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large, streamed
 from coterie.experiment.profiling import NO_PROFILE
-from coterie.experiment.programs import fitting, repairing
+from coterie.experiment.programs import compiler_options, fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
+from coterie.learning.streams import streamed_of
 from coterie.learning.task import Task
 from coterie.numerics.tree import is_same
 from coterie.peers.local import Plan
-from coterie.peers.mesh import compiler_options, padded_rows
+from coterie.peers.mesh import padded_rows, passes_left_out
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import elsewhere, fetched, my_rows, own_rows, placed, rows_placed, spread_rows
 from coterie.storage.memory import in_bytes
 
 __all__ = ["Engine"]
+
+LITTLE = 500_000_000  # products of a parameter and a row: a tenth of a second for a program that is not optimised
 
 
 class Engine:
@@ -171,13 +175,14 @@ class Engine:
         *arguments: Any,
         donate: int | None = None,
         ready: Callable[[], None] | None = None,
+        light: bool = False,
     ) -> Any:
         """Run a program, compiled once for a name and the structure of its arguments; compilation is timed apart.
 
         `ready` is called between the two: what begins there (the time that peers wait for each other) is not spent on
-        compilation.
+        compilation. A `light` program takes longer to compile than to run.
         """
-        compiled, arguments = self.compile(program, name, *arguments, donate=donate)
+        compiled, arguments = self.compile(program, name, *arguments, donate=donate, light=light)
         if ready is not None:
             ready()
         start = time.perf_counter()
@@ -186,7 +191,20 @@ class Engine:
         self.seconds["program"] += time.perf_counter() - start
         return result
 
-    def compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> tuple[Callable, Any]:
+    def evaluates_little(self, task: Task, times: int) -> bool:
+        """Whether it takes longer to compile a program that evaluates all clients than to run it so many times.
+
+        Not where clients are computed one by one: their numbers must be those of clients with other data elsewhere.
+        """
+        parts = (self.clients.validation, self.clients.test)
+        if self.plan.mode == "exact" or not task.dense or streamed_of(parts) is not None:
+            return False
+        stacks = [stack for part in parts for stack in (part.parts if is_buckets(part) else (part,))]
+        return times * sum(math.prod(stack.x.shape[:2]) for stack in stacks) * task.size <= LITTLE
+
+    def compile(
+        self, program: Callable, name: Any, *arguments: Any, donate: int | None = None, light: bool = False
+    ) -> tuple[Callable, Any]:
         """Return the compiled program of `call`, and its arguments on the device."""
         start = time.perf_counter()
         apart = elsewhere(self.plan.mesh)
@@ -198,7 +216,8 @@ class Engine:
             self.traces += 1
             with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-                self._compiled[signature] = lowered.compile(compiler_options(self.plan))
+                options = compiler_options(self.device.platform, light, passes_left_out(self.plan))
+                self._compiled[signature] = lowered.compile(options)
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments
 

@@ -106,6 +106,7 @@ class Loop:
         """Get ready for the first block of rounds."""
         settings = self.job.settings
         self.every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
+        self.training.longest = min(self.every, settings.rounds) if self.place.members is None else 1
         self.progress("start", 0, settings.rounds, {})
         self._begin()
         self._short = self.place.members is not None  # how long a block takes is not known before the first

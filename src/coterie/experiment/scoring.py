@@ -45,7 +45,8 @@ def score_models(training: Training, models: Variables, federation: Federation) 
         return {name: peers.each(lambda *a: _outputs(task, *a), models, split) for name, split in splits.items()}
 
     method = None if task is engine.task else training.method  # a method with a model of its own has its own program
-    found = fetched(engine.call(program, "scores", method, engine.place_kept(models), engine.clients))
+    inputs, light = (method, engine.place_kept(models), engine.clients), engine.evaluates_little(task, 1)
+    found = fetched(engine.call(program, "scores", *inputs, light=light))
     rows = {part: real_rows(found[part], np.asarray(getattr(federation, part).count)) for part in found}
 
     def targets(part: str) -> Part:

@@ -31,6 +31,9 @@ from coterie.peers.tables import make_tables, widened
 
 __all__ = ["Training"]
 
+FEW_PARAMETERS = 300_000  # of a model whose first weights are drawn faster than code that draws faster is made
+EVALUATIONS = 20  # of a run, unless its settings say otherwise
+
 
 class Training(Stages):
     """One method with one seed on an engine.
@@ -68,6 +71,7 @@ class Training(Stages):
         self.engine, self.task, self.method, self.codec = engine, method.adapt(engine.task), method, codec
         self._ids = ids
         self._width = graph.listeners[0].shape[1]
+        self.longest = 1  # rounds that one call is to run at most, as far as is known: shorter calls share its program
         self._use(graph, weights)
         keys = jax.random.split(jax.random.key(seed), 3)
         self._init_key, self._round_key, self._tune_key = (engine.put(key) for key in keys)
@@ -84,7 +88,8 @@ class Training(Stages):
     def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
         lost = one_round(self.faults.tables(0)) if arrivals is None and self.faults is not None else arrivals
-        state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0))
+        light = self.task.size <= FEW_PARAMETERS
+        state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0), light=light)
         zero = np.zeros((1, self.engine.size))
         return self._placed(self._with_memory(state)), Rounds(zero, self._one_round(traffic), None)
 
@@ -113,7 +118,7 @@ class Training(Stages):
         state, rounds = self.outline(), self.peers.rounds_per_call or 1
         program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
         self._compile(program, name, *inputs, donate=4)
-        self._compile(self._evaluate, "evaluate", self._tune_key, self.inner(state), np.int32(1))
+        self._compile(self._evaluate, "evaluate", *self._evaluated(state, 1), light=self._light)
         if self.method.stages():
             jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
 
@@ -134,7 +139,7 @@ class Training(Stages):
         state, (info, traffic) = self.call(program, name, *inputs, donate=4, ready=self._starts(first))
         info, traffic = fetched((info, traffic))
         info, traffic = self.engine.trimmed((info, on_host(traffic)), axis=1)
-        return self._placed(state), self._reported(info, traffic)
+        return self._placed(state), self._reported(info, traffic, rounds)
 
     def _one_round(self, traffic: Traffic) -> Traffic:
         """Copy what one round sent to the host, as a block of rounds."""
@@ -144,26 +149,56 @@ class Training(Stages):
         """Copy a state to the device."""
         return self.engine.place(state)
 
-    def _reported(self, info: Any, traffic: Traffic) -> Any:
+    def _reported(self, info: Any, traffic: Traffic, rounds: int) -> Any:
         """Return what a block of rounds tells the loop, from what its program returned, on the host."""
+        info, traffic = jax.tree.map(lambda a: a[:rounds], (info, traffic))
         weights = None if info.weights is None else info.weights[-1]
         counts = None if info.counts is None else {name: value[-1] for name, value in info.counts.items()}
         return Rounds(info.loss, traffic, weights, counts)
 
     def _rounds_program(self, state: Any, first: int, rounds: int, arrivals: Any) -> tuple[Callable, Any, tuple]:
-        """Return the program of some rounds, its name and its arguments."""
+        """Return the program of some rounds, its name and its arguments.
+
+        Blocks of rounds differ in length where a stage ends between two evaluations, or a run. One program serves all
+        of them: it has place for the longest, and how many rounds it runs is an argument.
+        """
+        self.longest = most = max(self.longest, rounds)
 
         def program(
-            method: Method, tables: Any, clients: Clients, key: Any, state: Any, first: Any, lost: Any, codec: Any
+            method: Method,
+            tables: Any,
+            clients: Clients,
+            key: Any,
+            state: Any,
+            first: Any,
+            lost: Any,
+            codec: Any,
+            count: Any,
         ) -> Any:
             def one(state: Any, inputs: tuple) -> tuple[Any, tuple[Info, Traffic]]:
                 number, arrivals = inputs
                 after = self._round(method, tables, clients, key, state, number, arrivals, codec)
                 return self.engine.constrained(after[0]), after[1]
 
-            return lax.scan(one, state, (first + jnp.arange(rounds), lost))
+            if most == 1:  # without a loop, whose results would be written into a table of one row by a kernel each
+                state, report = one(state, (first, jax.tree.map(lambda a: a[0], lost)))
+                return state, jax.tree.map(lambda a: a[None], report)
+            if count is None:
+                return lax.scan(one, state, (first + jnp.arange(rounds), lost))
 
-        return program, ("advance", rounds), (self._round_key, state, np.int32(first), arrivals, self.codec)
+            def next_one(place: Any, carry: tuple) -> tuple:
+                state, reports = carry
+                state, report = one(state, (first + place, None))
+                return state, jax.tree.map(lambda all, a: all.at[place].set(a), reports, report)
+
+            report = jax.eval_shape(one, state, (first, None))[1]
+            nothing = jax.tree.map(lambda a: jnp.zeros((most, *a.shape), a.dtype), report)
+            return lax.fori_loop(0, count, next_one, (state, nothing))
+
+        shared = most > 1 and arrivals is None
+        count, name = (np.int32(rounds), most) if shared else (None, rounds)
+        inputs = (self._round_key, state, np.int32(first), arrivals, self.codec, count)
+        return program, ("advance", name, shared), inputs
 
     def _round(
         self,
@@ -250,12 +285,21 @@ class Training(Stages):
 
     def evaluate(self, state: Any, number: int) -> dict[str, np.ndarray]:
         """Return every client's metrics `[K]` after round `number`, by name."""
-        by_split = self.call(self._evaluate, "evaluate", self._tune_key, self.inner(state), np.int32(number))
+        by_split = self.call(self._evaluate, "evaluate", *self._evaluated(state, number), light=self._light)
         return {
             f"{split}_{name}": np.asarray(values)
             for split, metrics in self.engine.fetched(by_split).items()
             for name, values in metrics._asdict().items()
         }
+
+    def _evaluated(self, state: Any, number: int) -> tuple[Any, ...]:
+        return self._tune_key, self.inner(state), np.int32(number)
+
+    @property
+    def _light(self) -> bool:
+        """Whether evaluations are compiled as they are written; not where every one of them trains the models first."""
+        tunes = type(self.method).finetune is not Method.finetune
+        return not tunes and self.engine.evaluates_little(self.task, EVALUATIONS)
 
     def _evaluate(self, method: Method, tables: Any, clients: Clients, key: Any, state: Any, number: Any) -> Any:
         peers = self.peers.make(tables)
@@ -292,11 +336,14 @@ class Training(Stages):
         *arguments: Any,
         donate: int | None = None,
         ready: Callable[[], None] | None = None,
+        light: bool = False,
     ) -> Any:
         """Run a program of this training, as `Engine.call` does; the method, its tables and the data come first."""
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
-        return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready)
+        return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready, light=light)
 
-    def _compile(self, program: Callable, name: Any, *arguments: Any, donate: int | None = None) -> None:
+    def _compile(
+        self, program: Callable, name: Any, *arguments: Any, donate: int | None = None, light: bool = False
+    ) -> None:
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
-        self.engine.compile(program, key, *always, *arguments, donate=donate)
+        self.engine.compile(program, key, *always, *arguments, donate=donate, light=light)

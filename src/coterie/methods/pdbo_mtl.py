@@ -67,11 +67,11 @@ __all__ = ["PDBOMTL"]
 class State(NamedTuple):
     """The state of the inner problem, the weights of the next round, and what a restart needs."""
 
-    mass: Mass  # z and w of the base predictors
+    mass: Mass  # z, the base predictors as one vector `[C, d]`, and w: leaf by leaf there would be far more to compile
     variables: Variables  # x = z / w, and the weights lambda under which it was solved
     weights: Any  # lambda of the next round, as the personal part of the parameters
     outer: optax.OptState
-    start: Any  # the base predictors at the start of every round; empty for inner = "warm"
+    start: Any  # z at the start of every round; empty for inner = "warm"
     pushed: jax.Array  # [C]: steps so far, which select the links of a network that changes
     seen: Seen  # each client's counts of its links, over all rounds
     importance: Any = ()  # [C]: mu_i of the next round; empty unless it is learned
@@ -155,7 +155,7 @@ class PDBOMTL(LocalSGD, Method):
     def init(self, task: Task, peers: Peers, clients: Clients, key: jax.Array) -> State:
         """Give every client the same base predictors and equal weights."""
         variables = tree.broadcast(task.init(key), peers.ids.shape[0])
-        shared, weights = task.shared(variables.params), task.own(variables.params)
+        (shared, _), weights = tree.flat(task.shared(variables.params)), task.own(variables.params)
         importance = jnp.zeros(peers.ids.shape[0], task.dtype) if self.importance else ()
         outer = jax.vmap(self._adam().init)((weights, importance))
         first = shared if self.inner == "restart" else ()
@@ -217,6 +217,7 @@ class PDBOMTL(LocalSGD, Method):
         """Run Algorithm 1, z <- P (z - lr g(z / w)), w <- P w, and count how often each client's links work."""
         link_key, train_key = jax.random.split(key)
         optimiser = jax.vmap(self.optimiser().init)(state.mass.value)
+        _, predictors = tree.flat(task.shared(state.variables.params))
 
         def once(t: Any, carry: tuple) -> tuple:
             mass, shared, optimiser, seen, loss = carry
@@ -225,7 +226,8 @@ class PDBOMTL(LocalSGD, Method):
 
             def train(x: Any, lam: Any, mu: Any, optimiser: Any, data: tuple[Split, Split], key: jax.Array) -> Trained:
                 def slope(x: Any, *rest: Any) -> Any:
-                    loss, gradient = jax.value_and_grad(lambda x: task.loss(task.join(x, lam), *rest), has_aux=True)(x)
+                    inner = lambda x: task.loss(task.join(predictors(x), lam), *rest)  # noqa: E731
+                    loss, gradient = jax.value_and_grad(inner, has_aux=True)(x)
                     return loss, tree.scale(_count(mu), gradient) if self.importance else gradient
 
                 step = self.scaled(rate)
@@ -241,7 +243,7 @@ class PDBOMTL(LocalSGD, Method):
         zero = jnp.zeros(peers.ids.shape[0], task.dtype)
         first = (state.mass, ratio(state.mass), optimiser, state.seen, zero)
         mass, shared, _, seen, loss = peers.loop(self.pushes, once, first)
-        variables = Variables(task.join(shared, state.weights))
+        variables = Variables(task.join(predictors(shared), state.weights))
         links = frequencies(seen)
         state = state._replace(mass=mass, variables=variables, pushed=state.pushed + self.pushes, seen=seen)
         counts = {"importance": _count(state.importance)} if self.importance else None

@@ -36,9 +36,14 @@ def kmeans(
     seeds = jax.vmap(lambda key: _seeds(centred, most, key))(jax.random.split(key, restarts))
 
     def attempt(centres: jax.Array, used: jax.Array) -> tuple[jax.Array, jax.Array]:
-        centres = jax.lax.fori_loop(0, iterations, lambda _, centres: _improve(centred, centres, used), centres)
-        squares = _squared_distances(centred, centres, used)
-        return squares.argmin(1), squares.min(1).sum()
+        def once(_: jax.Array, carry: tuple) -> tuple:
+            squares = _squared_distances(centred, carry[0], used)
+            labels, nearest = squares.argmin(1), squares.min(1)
+            return _moved(centred, centres, labels, nearest), labels, nearest.sum()
+
+        # Labels are of the centres before they move, so that the last of the iterations only assigns.
+        start = (centres, jnp.zeros(len(centred), int), jnp.zeros((), centred.dtype))
+        return jax.lax.fori_loop(0, iterations + 1, once, start)[1:]
 
     def best(used: jax.Array) -> tuple[jax.Array, jax.Array]:
         labels, spread = jax.vmap(attempt, (0, None))(seeds, used)
@@ -82,13 +87,12 @@ def _seeds(points: jax.Array, clusters: int, key: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(1, clusters, draw, (centres, jnp.square(points - first).sum(1)))[0]
 
 
-def _improve(points: jax.Array, centres: jax.Array, used: jax.Array) -> jax.Array:
-    """Assign every point to its nearest centre and move each centre to the mean of its points."""
-    squares = _squared_distances(points, centres, used)
-    member = jax.nn.one_hot(squares.argmin(1), centres.shape[0], dtype=points.dtype)
+def _moved(points: jax.Array, centres: jax.Array, labels: jax.Array, nearest: jax.Array) -> jax.Array:
+    """Move each centre to the mean of its points; one without any to the point that is farthest from its centre."""
+    member = jax.nn.one_hot(labels, centres.shape[0], dtype=points.dtype)
     count = member.sum(0)[:, None]
     means = product(member.T, points) / jnp.maximum(count, 1)
-    return jnp.where(count > 0, means, points[squares.min(1).argmax()])
+    return jnp.where(count > 0, means, points[nearest.argmax()])
 
 
 def _squared_distances(points: jax.Array, centres: jax.Array, used: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
 from coterie.peers.ring import in_turn, take, weighted_sum
 
-__all__ = ["MeshPeers", "MeshSimulation", "compiler_options", "padded_rows", "padded_tables", "simulation"]
+__all__ = ["MeshPeers", "MeshSimulation", "padded_rows", "padded_tables", "passes_left_out", "simulation"]
 
 
 class MeshPeers(LocalPeers):
@@ -112,14 +112,14 @@ def simulation(plan: Plan, *settings: Any) -> Simulation:
     return (MeshSimulation if plan.spread else Simulation)(plan, *settings)
 
 
-def compiler_options(plan: Plan) -> dict[str, str | bool] | None:
-    """Return what the compiler must do otherwise, so that a program for several devices rounds as that for one does.
+def passes_left_out(plan: Plan) -> tuple[str, ...]:
+    """Return what the compiler must not do, so that a program for several devices rounds as that for one does.
 
     For several devices XLA joins equal expressions before it simplifies them, for one device after it. Some of its
     rules ask how often a value is used: a division by a number that only one array is divided by becomes a product with
-    its inverse, which has another last bit. So in exact mode equal expressions are not joined, at next to no cost.
+    its inverse, which has another last bit. So equal expressions are not joined in exact mode; it costs hardly a thing.
     """
-    return {"xla_disable_hlo_passes": "cse"} if plan.mode == "exact" and plan.mesh is not None else None
+    return ("cse",) if plan.mode == "exact" and plan.mesh is not None else ()
 
 
 def padded_rows(x: Tree, rows: int, axis: int = 0) -> Tree:

@@ -100,6 +100,20 @@ def start(
     choose it above the number of groups you expect. `affinity` is the initial B: (within, between), or a whole
     `[M, M]` matrix.
     """
+    return update_weights(_guess(ell, known, blocks, key, how, alpha, affinity, temperature), ell, known, temperature)
+
+
+def _guess(
+    ell: jax.Array,
+    known: jax.Array,
+    blocks: int,
+    key: jax.Array,
+    how: Begin,
+    alpha: float | jax.Array,
+    affinity: Any,
+    temperature: float | jax.Array,
+) -> SBM:
+    """Guess the blocks, and leave the weights to the first sweep."""
     clients = ell.shape[0]
     if not 1 <= blocks <= clients:
         raise CoterieError(f"blocks must be between 1 and the number of clients ({clients}), not {blocks}")
@@ -108,8 +122,7 @@ def start(
     alpha = jnp.broadcast_to(jnp.asarray(alpha, ell.dtype), (blocks,))
 
     def begin(memberships: jax.Array) -> SBM:
-        model = SBM(jnp.zeros_like(ell), memberships, memberships + alpha, B, alpha)
-        return update_weights(model, ell, known, temperature)
+        return SBM(jnp.zeros_like(ell), memberships, memberships + alpha, B, alpha)
 
     if how == "dirichlet":
         return begin(jax.random.dirichlet(key, jnp.ones(blocks, ell.dtype), (clients,), ell.dtype))
@@ -117,8 +130,9 @@ def start(
         raise CoterieError(f"how must be one of kmeans, dirichlet, not {how!r}")
 
     def quality(memberships: jax.Array) -> jax.Array:
-        model = update_affinity(begin(memberships), ell, known, prior=B)
-        return elbo(update_weights(model, ell, known, temperature), ell, known, temperature, PSEUDO_COUNTS, B)
+        model = update_weights(begin(memberships), ell, known, temperature)
+        model = update_weights(update_affinity(model, ell, known, prior=B), ell, known, temperature)
+        return elbo(model, ell, known, temperature, PSEUDO_COUNTS, B)
 
     project_key, cluster_key = jax.random.split(key)
     rows = principal(profiles(ell, known), blocks, project_key)
@@ -172,9 +186,11 @@ def update_memberships(
     if how != "parallel":
         raise CoterieError(f"how must be one of sequential, parallel, not {how!r}")
 
+    # links Omega on' + gaps Omega off' + links' Omega on + gaps' Omega off, as two products instead of eight.
+    sides, odds = jnp.stack([links, gaps, links.T, gaps.T], 1), jnp.concatenate([on.T, off.T, on, off])
+
     def pull(Omega: jax.Array) -> jax.Array:
-        out = product(product(links, Omega), on.T) + product(product(gaps, Omega), off.T)
-        return out + product(product(links.T, Omega), on) + product(product(gaps.T, Omega), off)
+        return product(product(sides, Omega).reshape(Omega.shape[0], -1), odds)
 
     logits = pull(Omega) + log_mixture
     old = jnp.log(jnp.maximum(Omega, jnp.finfo(Omega.dtype).tiny))
@@ -202,10 +218,15 @@ def update_affinity(
 
     Without clients and without pseudo-counts B_gh is kept.
     """
-    pairs, Omega = evidence(ell, known)[1], model.memberships
-    linked = product(Omega.T, product(pairs * model.weights, Omega))
-    possible = product(Omega.T, product(pairs, Omega))
+    pairs = evidence(ell, known)[1]
+    linked, possible = _counts(pairs * model.weights, pairs, model.memberships)
     return model._replace(affinity=pooled_affinity(model.affinity, linked, possible, pseudo_counts, prior, clip))
+
+
+def _counts(weights: jax.Array, pairs: jax.Array, Omega: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the expected number of linked and of all pairs from block to block `[M, M]`."""
+    both = product(Omega.T, product(jnp.stack([weights, pairs], 1), Omega).reshape(Omega.shape[0], -1))
+    return tuple(both.reshape(-1, 2, Omega.shape[1]).swapaxes(0, 1))
 
 
 def sweep(
@@ -241,7 +262,7 @@ def infer(
     begin: Begin = "kmeans",
 ) -> SBM:
     """Run the whole E-step: `start`, then `sweeps` sweeps, then the weights of the last sweep."""
-    first = start(ell, known, blocks, key, begin, alpha, prior, temperature)
+    first = _guess(ell, known, blocks, key, begin, alpha, prior, temperature)
 
     def once(_: jax.Array, model: SBM) -> SBM:
         return sweep(model, ell, known, temperature, how, damping, learn_affinity, pseudo_counts, prior)
@@ -265,7 +286,7 @@ def elbo(
     ell, pairs = evidence(ell, known)
     w, Omega = pairs * model.weights, model.memberships
     on, off = jnp.log(model.affinity), jnp.log1p(-model.affinity)
-    linked, possible = product(Omega.T, product(w, Omega)), product(Omega.T, product(pairs, Omega))
+    linked, possible = _counts(w, pairs, Omega)
     total = (w * ell).sum() + (linked * on + (possible - linked) * off).sum() + link_entropy(w, pairs, temperature)
     total += (Omega * expected_log(model.gamma)).sum() + entr(Omega).sum() + mixture_terms(model.gamma, model.alpha)
     return total + affinity_prior(model.affinity, pseudo_counts, prior)
