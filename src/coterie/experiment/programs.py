@@ -25,6 +25,8 @@ __all__ = ["compiler_options", "fitting", "keep_programs", "repairing"]
 # `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes
 # one kernel each, may not contain barriers, and stay loops.
 KEEP_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
+# Where this was tried; later versions of JAX lack some of these options, and compile as they like.
+BEFORE = (0, 11)
 # And a program as it is written, without looking for faster code. Compiling takes a quarter to a half of the time, and
 # what is computed three to seven times as long.
 AS_IT_IS = {
@@ -45,7 +47,9 @@ def compiler_options(platform: str, light: bool, left_out: tuple[str, ...] = ())
         light: whether the program takes longer to compile than to run.
         left_out: passes that it must not do.
     """
-    on_cpu = platform == "cpu"
+    import jax
+
+    on_cpu = platform == "cpu" and jax.__version_info__ < BEFORE
     passes = ",".join((*(KEEP_BARRIERS if on_cpu else ()), *left_out))
     options = {"xla_disable_hlo_passes": passes} if passes else {}
     return options | (AS_IT_IS if light and on_cpu else {}) or None
