@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from coterie.codecs.base import Codec
 from coterie.data.clients import Clients
 from coterie.experiment.engine import Engine
+from coterie.experiment.looping import looped
 from coterie.experiment.returned import checked_round, poisoned, refuse_silence, refuse_spread
 from coterie.experiment.rounds import Rounds, joined
 from coterie.experiment.stages import Stages
@@ -180,20 +180,7 @@ class Training(Stages):
                 after = self._round(method, tables, clients, key, state, number, arrivals, codec)
                 return self.engine.constrained(after[0]), after[1]
 
-            if most == 1:  # without a loop, whose results would be written into a table of one row by a kernel each
-                state, report = one(state, (first, jax.tree.map(lambda a: a[0], lost)))
-                return state, jax.tree.map(lambda a: a[None], report)
-            if count is None:
-                return lax.scan(one, state, (first + jnp.arange(rounds), lost))
-
-            def next_one(place: Any, carry: tuple) -> tuple:
-                state, reports = carry
-                state, report = one(state, (first + place, None))
-                return state, jax.tree.map(lambda all, a: all.at[place].set(a), reports, report)
-
-            report = jax.eval_shape(one, state, (first, None))[1]
-            nothing = jax.tree.map(lambda a: jnp.zeros((most, *a.shape), a.dtype), report)
-            return lax.fori_loop(0, count, next_one, (state, nothing))
+            return looped(one, state, first, rounds if count is None else count, lost, most)
 
         shared = most > 1 and arrivals is None
         count, name = (np.int32(rounds), most) if shared else (None, rounds)
