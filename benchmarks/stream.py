@@ -11,7 +11,8 @@ the files, so that they come from the disk. The three ways take turns; the short
 Then, in a process of its own for a quarter of --memory and for all of it, memory is measured: after a first round and
 evaluation, which compile, how much the second ones take beyond what there is between rounds. On a CPU that is the
 process's own memory, looked at every few milliseconds: groups that are read and the device's arrays. Pages of the
-mapped files are counted apart, since the system drops them when it needs room. On a GPU it is the device's own count.
+mapped files are counted apart, since the system drops them when it needs room. On a GPU it is what the device's own
+allocator says, looked at as often; its highest count of the whole process, compilation included, is recorded beside it.
 """
 
 import argparse
@@ -102,10 +103,13 @@ class Way:
 
 
 class Watch:
-    """Looks at the memory of this process every few milliseconds, while it is used as a context."""
+    """Looks at the memory of this process and its device every few milliseconds, while it is used as a context."""
+
+    def __init__(self, device: Any):
+        self._device = device
 
     def __enter__(self) -> Self:
-        self.peak, self._over = own_memory(), threading.Event()
+        self.peak, self._over = taken(self._device), threading.Event()
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
         return self
@@ -116,14 +120,16 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(EVERY):
-            self.peak = {name: max(size, self.peak[name]) for name, size in own_memory().items()}
+            self.peak = {name: max(size, self.peak[name]) for name, size in taken(self._device).items()}
 
 
-def own_memory() -> dict[str, int]:
-    """Return the bytes of this process in memory: those that are its own, and pages of files."""
+def taken(device: Any) -> dict[str, int]:
+    """Return the bytes of this process in memory, its own and pages of files, and those in use on a GPU."""
     status = Path("/proc/self/status").read_text()
     sizes = {name: re.search(rf"{name}:\s+(\d+) kB", status) for name in ("RssAnon", "RssFile")}
-    return {name: int(size[1]) * 1024 for name, size in sizes.items() if size}
+    bytes_of = {name: int(size[1]) * 1024 for name, size in sizes.items() if size}
+    stats = device.memory_stats()  # None on a CPU
+    return bytes_of | ({"device": stats["bytes_in_use"]} if stats else {})
 
 
 def memory_of(folder: Path, kind: str, limit: int) -> dict[str, Any]:
@@ -133,23 +139,27 @@ def memory_of(folder: Path, kind: str, limit: int) -> dict[str, Any]:
     way.step(), way.accuracy()  # they compile
     for reader in way.readers():
         reader.drop()
+    own = device.devices[0]
     with giving_back():
-        rest = own_memory()
-    with Watch() as watch:
+        rest = taken(own)
+    with Watch(own) as watch:
         way.step(), way.accuracy()
+    beyond = {name: watch.peak[name] - size for name, size in rest.items()}
     found: dict[str, Any] = {
         "limit_bytes": limit,
         "clients_in_a_group": way.readers()[0].group,
         "clients_in_a_batch": way.engine.plan.chunk,
         "own_bytes_between_rounds": rest["RssAnon"],
-        "own_bytes_beyond": watch.peak["RssAnon"] - rest["RssAnon"],
+        "own_bytes_beyond": beyond["RssAnon"],
         "bytes_of_file_pages": watch.peak["RssFile"],
     }
-    stats = None if device.platform == "cpu" else jax.local_devices()[0].memory_stats()
-    if stats is not None:
-        found |= {"device_bytes_between_rounds": stats["bytes_in_use"], "device_peak_bytes": stats["peak_bytes_in_use"]}
-    needed = stats["peak_bytes_in_use"] - stats["bytes_in_use"] if stats else found["own_bytes_beyond"]
-    return found | {"share_of_limit": round(needed / limit, 3)}
+    if "device" in rest:
+        found |= {
+            "device_bytes_between_rounds": rest["device"],
+            "device_bytes_beyond": beyond["device"],
+            "device_peak_bytes_with_compilation": own.memory_stats()["peak_bytes_in_use"],
+        }
+    return found | {"share_of_limit": round(beyond.get("device", beyond["RssAnon"]) / limit, 3)}
 
 
 def times_of(folder: Path, kind: str, limit: int, rounds: int) -> dict[str, Any]:

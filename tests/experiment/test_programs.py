@@ -112,14 +112,3 @@ def test_a_program_for_other_inputs_is_refused(folder):
     entry(folder, "triple").write_bytes(swapped)
     with pytest.raises(CoterieError, match="is not the one that its name says"), fitting():
         compiled(triple, jnp.ones((2, 9)))(jnp.ones((2, 9)))
-
-
-def test_a_compiler_is_only_told_what_was_tried_with_it(monkeypatch):
-    """Newer versions of JAX do not know some of the options, and refuse to compile with them."""
-    monkeypatch.setattr(jax, "__version_info__", (0, 10, 2))
-    assert "xla_disable_hlo_passes" in programs.compiler_options("cpu", False)
-    assert "xla_backend_optimization_level" in programs.compiler_options("cpu", True)
-    assert programs.compiler_options("gpu", True) is None
-    monkeypatch.setattr(jax, "__version_info__", (0, 11, 0))
-    assert programs.compiler_options("cpu", True) is None
-    assert programs.compiler_options("cpu", False, ("cse",)) == {"xla_disable_hlo_passes": "cse"}

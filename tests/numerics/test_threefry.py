@@ -7,7 +7,7 @@ import pytest
 from jax.extend.core.primitives import threefry2x32_p
 from jax.extend.random import threefry_2x32
 
-from coterie.experiment.programs import compiler_options
+from coterie.experiment.compiler import options_for
 from coterie.numerics.threefry import hash_pairs, write_out_on_cpu
 
 # Known answers of Random123's Threefry-2x32 with 20 rounds (Salmon et al. 2011): counter, key, result.
@@ -30,7 +30,7 @@ def test_the_bits_are_jaxs():
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 1), (4, 2), (600,), (20, 65)])
-@pytest.mark.parametrize("options", [None, compiler_options("cpu", False), compiler_options("cpu", True)])
+@pytest.mark.parametrize("options", [{}, options_for("cpu", False), options_for("cpu", True)])
 def test_compiled_for_a_cpu_the_bits_are_the_same(shape, options):
     """With keys of their own, and with one key for all; few pairs are one array, and many are two."""
     write_out_on_cpu()

@@ -16,11 +16,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from coterie.data.buckets import Buckets
 from coterie.data.clients import Clients, Federation
+from coterie.experiment.compiler import compiled, options_for
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large, streamed
 from coterie.experiment.profiling import NO_PROFILE
-from coterie.experiment.programs import compiler_options, fitting, repairing
+from coterie.experiment.programs import fitting, repairing
 from coterie.learning.buckets import buckets_of, is_buckets
 from coterie.learning.streams import streamed_of
 from coterie.learning.task import Task
@@ -182,21 +183,25 @@ class Engine:
         `ready` is called between the two: what begins there (the time that peers wait for each other) is not spent on
         compilation. A `light` program takes longer to compile than to run.
         """
-        compiled, arguments = self.compile(program, name, *arguments, donate=donate, light=light)
+        runs, arguments = self.compile(program, name, *arguments, donate=donate, light=light)
         if ready is not None:
             ready()
         start = time.perf_counter()
         with fitting():
-            result = self.profile.run(name, compiled, lambda: jax.block_until_ready(compiled(*arguments)))
+            result = self.profile.run(name, runs, lambda: jax.block_until_ready(runs(*arguments)))
         self.seconds["program"] += time.perf_counter() - start
         return result
 
     def evaluates_little(self, task: Task, times: int) -> bool:
         """Whether it takes longer to compile a program that evaluates all clients than to run it so many times.
 
-        Not where clients are computed one by one: their numbers must be those of clients with other data elsewhere.
+        Not where clients are computed one by one: their numbers must be those of clients with other data elsewhere. On
+        a GPU it always does, but for data that are larger than its memory: there products without kernels of XLA's own
+        take a workspace that no limit knows of.
         """
         parts = (self.clients.validation, self.clients.test)
+        if self.device.platform == "gpu":
+            return streamed_of(parts) is None
         if self.plan.mode == "exact" or not task.dense or streamed_of(parts) is not None:
             return False
         stacks = [stack for part in parts for stack in (part.parts if is_buckets(part) else (part,))]
@@ -216,8 +221,8 @@ class Engine:
             self.traces += 1
             with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-                options = compiler_options(self.device.platform, light, passes_left_out(self.plan))
-                self._compiled[signature] = lowered.compile(options)
+                options = options_for(self.device.platform, light, passes_left_out(self.plan))
+                self._compiled[signature] = compiled(lowered, options)
             self.seconds["compile"] += time.perf_counter() - start
         return self._compiled[signature], arguments
 

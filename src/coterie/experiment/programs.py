@@ -12,47 +12,17 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
 from coterie.errors import CoterieError, CoterieWarning
 from coterie.storage.memory import giving_back
 
-__all__ = ["compiler_options", "fitting", "keep_programs", "repairing"]
+__all__ = ["fitting", "keep_programs", "repairing"]
 
-# For XLA on a CPU: it removes barriers before it decides what becomes one kernel, so that the hash of a key (see
-# `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes
-# one kernel each, may not contain barriers, and stay loops.
-KEEP_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
-# Where this was tried; later versions of JAX lack some of these options, and compile as they like.
-BEFORE = (0, 11)
-# And a program as it is written, without looking for faster code. Compiling takes a quarter to a half of the time, and
-# what is computed three to seven times as long.
-AS_IT_IS = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 SHORTEST = 0.3  # seconds of compilation from which on a program is worth a file
 UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([\w<>.-]+)'")
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how a file begins that was compressed by zstandard, which JAX uses if it is installed
-
-
-def compiler_options(platform: str, light: bool, left_out: tuple[str, ...] = ()) -> dict[str, Any] | None:
-    """Return what XLA is told about a program.
-
-    Args:
-        platform: "cpu", "gpu", ...
-        light: whether the program takes longer to compile than to run.
-        left_out: passes that it must not do.
-    """
-    import jax
-
-    on_cpu = platform == "cpu" and jax.__version_info__ < BEFORE
-    passes = ",".join((*(KEEP_BARRIERS if on_cpu else ()), *left_out))
-    options = {"xla_disable_hlo_passes": passes} if passes else {}
-    return options | (AS_IT_IS if light and on_cpu else {}) or None
 
 
 def keep_programs() -> None:

@@ -158,7 +158,7 @@ def reproduction(
     # Patience that never runs out: the evaluation with the best validation accuracy is scored.
     printed = {"rounds": length, "patience": length, "precision": precision}
     tuned = {"rounds": WARM * length, "evaluate_every": WARM // 2, "patience": WARM * length, "precision": precision}
-    shorter = Difference(f"products of local training are computed in bfloat16 (rows {', '.join(methods)})")
+    shorter = Difference("products of local training are computed in bfloat16")
     place = PAPER_COLUMNS.index(dataset) if dataset in CALLED else None
     figures = {} if place is None else {label: row.split(" | ")[place] for label, row in PAPER.items()}
     return Reproduction(

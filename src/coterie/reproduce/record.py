@@ -123,7 +123,8 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
 def merged(records: Sequence[Record]) -> Record:
     """Return one record of several commands that ran rows or columns of one table; of what ran twice the last counts.
 
-    The rows stand in the order in which they were run, without gains over a baseline that ran apart.
+    The rows stand in the order in which they were run, without gains over a baseline that ran apart. A difference that
+    only some of the records have names their rows.
     """
     rows: dict[str, Record] = {}
     for row in (row for record in records for row in record["rows"]):
@@ -133,8 +134,21 @@ def merged(records: Sequence[Record]) -> Record:
     return records[-1] | {
         "command": "\n".join(dict.fromkeys(line for record in records for line in record["command"].splitlines())),
         "rows": list(rows.values()),
-        "differences": list(dict.fromkeys(text for record in records for text in record["differences"])),
+        "differences": _differences(records),
     }
+
+
+def _differences(records: Sequence[Record]) -> list[str]:
+    """Return the differences of records that are put together."""
+    everywhere, of_some = [], []
+    for text in dict.fromkeys(text for record in records for text in record["differences"]):
+        having = [record for record in records if text in record["differences"]]
+        labels = dict.fromkeys(row["row"] for record in having for row in record["rows"])
+        if len(having) == len(records):
+            everywhere.append(text)
+        else:
+            of_some.append(f"{', '.join(labels)}: {text}")
+    return everywhere + of_some
 
 
 def expected(laid_out: Reproduction, command: str, needs: str = "") -> Record:

@@ -1,0 +1,61 @@
+"""What XLA is told about a program: passes that it leaves out, and how long it looks for faster code.
+
+Options are names in XLA, which come and go with its versions. Those for a CPU are given to the versions they were tried
+with. One that a version does not know is left out, so that a new version of JAX costs speed, not the run.
+"""
+
+import re
+from typing import Any
+
+import jax
+
+__all__ = ["compiled", "options_for"]
+
+# On a CPU XLA removes barriers before it decides what becomes one kernel, so that the hash of a key (see
+# `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes
+# one kernel each, may not contain barriers, and stay loops.
+KEEP_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
+CPU_BEFORE = (0, 11)  # versions of JAX that this and the following was tried with
+# A light program as it is written. Compiling takes a quarter to a half of the time, and what is computed three to seven
+# times as long.
+LIGHT_ON_CPU = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+# On a GPU XLA tries kernels before it chooses, in arrays with 8 MB of padding on both sides to see what writes beyond
+# them: some 190 MB that a limit on memory would not know of.
+ON_GPU = {"xla_gpu_redzone_padding_bytes": 1 << 16}
+# Of a light program it does not write kernels of its own for every product, dozens of each to try: compiling takes a
+# third of the time, and the products of a CNN's step a quarter longer.
+LIGHT_ON_GPU = {"xla_gpu_enable_triton_gemm": False}
+
+UNKNOWN = re.compile(r"No such compile option: '(\w+)'")
+
+
+def options_for(platform: str, light: bool, left_out: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the options of a program.
+
+    Args:
+        platform: "cpu", "gpu", ...
+        light: whether the program takes longer to compile than to run.
+        left_out: passes that it must not do, so that it rounds as another program does.
+    """
+    if platform == "gpu":
+        passes, options = left_out, ON_GPU | (LIGHT_ON_GPU if light else {})
+    elif platform == "cpu" and jax.__version_info__ < CPU_BEFORE:
+        passes, options = (*KEEP_BARRIERS, *left_out), dict(LIGHT_ON_CPU if light else {})
+    else:
+        passes, options = left_out, {}
+    return options | ({"xla_disable_hlo_passes": ",".join(passes)} if passes else {})
+
+
+def compiled(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
+    """Compile a program with the options that this version of XLA knows."""
+    try:
+        return lowered.compile(options or None)
+    except jax.errors.JaxRuntimeError as error:
+        unknown = UNKNOWN.search(str(error))
+        if unknown is None or unknown[1] not in options:
+            raise
+        return compiled(lowered, {name: value for name, value in options.items() if name != unknown[1]})
