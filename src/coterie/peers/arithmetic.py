@@ -22,6 +22,7 @@ __all__ = [
     "no_clients",
     "share_bytes",
     "usable",
+    "wide_averages",
 ]
 
 Tree = Any
@@ -91,6 +92,21 @@ def divided(sums: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
     """Return means and the weight behind them from sums."""
     total, mass = sums
     return divide(total, divisor(mass)), mass
+
+
+@jax.named_scope(EXCHANGE)
+def wide_averages(
+    x: Tree, weight: jax.Array, label: jax.Array, groups: int, together: Callable[[Tree], Tree] = lambda sums: sums
+) -> tuple[Tree, jax.Array]:
+    """Average `x [K, ...]` within each group, added up in float64 and rounded once: the same in almost any order.
+
+    Clients may then be spread over devices, of which each adds up its own, and `together` the sums of all devices.
+    """
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float64), (x, weight))
+        sums = together(add_clients(no_clients(*wide, groups), x, weight, label, seal=lambda term: term))
+        means, mass = divided(sums)
+        return jax.tree.map(lambda a, like: a.astype(like.dtype), (means, mass), (x, weight))
 
 
 def in_chunks(run: Callable[..., tuple[Tree, Tree]], size: int, *stacked: Tree) -> tuple[Tree, Tree]:
