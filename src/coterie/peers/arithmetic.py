@@ -77,11 +77,11 @@ def no_clients(x: Tree, weight: jax.Array, groups: int) -> tuple[Tree, jax.Array
 def add_clients(
     sums: tuple[Tree, jax.Array], x: Tree, weight: jax.Array, label: jax.Array, seal: Callable[[Tree], Tree]
 ) -> tuple[Tree, jax.Array]:
-    """Add `weight * x` of some clients to the sums of their groups, one client after another."""
+    """Add `weight * x` of some clients to the sums of their groups, in their type, one client after another."""
 
     def add(k: Any, carry: tuple) -> tuple:
         total, mass = carry
-        total = jax.tree.map(lambda t, a: t.at[label[k]].add(seal(weight[k].astype(a.dtype) * a[k])), total, x)
+        total = jax.tree.map(lambda t, a: t.at[label[k]].add(seal(weight[k].astype(t.dtype) * a[k])), total, x)
         return total, mass.at[label[k]].add(weight[k])
 
     return lax.fori_loop(0, weight.shape[0], add, sums)
