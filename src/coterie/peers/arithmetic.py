@@ -103,8 +103,8 @@ def wide_averages(
     Clients may then be spread over devices, of which each adds up its own, and `together` the sums of all devices.
     """
     with jax.enable_x64(True):
-        wide = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float64), (x, weight))
-        sums = together(add_clients(no_clients(*wide, groups), x, weight, label, seal=lambda term: term))
+        wide, mass = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float64), (x, weight))
+        sums = together(add_clients(no_clients(wide, mass, groups), x, weight, label, seal=lambda term: term))
         means, mass = divided(sums)
         return jax.tree.map(lambda a, like: a.astype(like.dtype), (means, mass), (x, weight))
 
