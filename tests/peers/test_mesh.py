@@ -26,7 +26,9 @@ from coterie.methods import FedAvg, GossipSGD
 from coterie.models.mlp import Mlp
 from coterie.numerics.tree import divide
 from coterie.peers.local import Plan
+from coterie.peers.mesh import simulation
 from coterie.peers.ring import BLOCK, in_turn, take, weighted_sum
+from coterie.peers.tables import make_tables
 from coterie.testing.small import small_federation
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak_mesh.py"
@@ -75,19 +77,38 @@ def test_devices_add_one_after_another(mesh):
 
 
 @pytest.mark.parametrize(
-    ("where", "methods"),
+    ("where", "methods", "mode"),
     [
-        (("--devices", "8"), "fedavg,fomo"),  # a method with a hub, and one that asks its neighbours
-        (("--devices", "2", "--processes", "2"), "fedavg,scool-sbm"),
+        (("--devices", "8"), "fedavg,fomo", "exact"),  # a method with a hub, and one that asks its neighbours
+        (("--devices", "8"), "feddyn,fedavgm", "fast"),  # whose rounds magnify the rounding of a mean
+        (("--devices", "2", "--processes", "2"), "fedavg,scool-sbm", "exact"),
     ],
 )
-def test_a_mesh_gives_the_numbers_of_one_device(where, methods, tmp_path, monkeypatch):
+def test_a_mesh_gives_the_numbers_of_one_device(where, methods, mode, tmp_path, monkeypatch):
     """Seven clients on devices of one other process, and of two."""
     monkeypatch.setenv("COTERIE_BENCHMARKS", str(tmp_path))
-    command = [sys.executable, str(SOAK), *where, "--methods", methods, "--modes", "exact", "--precisions", "float32"]
+    command = [sys.executable, str(SOAK), *where, "--methods", methods, "--modes", mode, "--precisions", "float32"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("bytes equal") == 2
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_fast_means_do_not_depend_on_the_devices(mesh, count):
+    """Added up in float64 and rounded once; float32 would lose the small numbers, each order others of them."""
+    random = np.random.default_rng(4)
+    values = (random.normal(size=(8, 50)) * 10.0 ** random.integers(-3, 4, (8, 50))).astype(np.float32)
+    weight, label = random.integers(3, 12, 8).astype(np.float32), np.arange(8) % count
+    graph = Ring(reach=1).build(8, 0)
+    tables = jax.tree.map(jnp.asarray, make_tables(graph, metropolis(graph)[0], np.arange(8), np.float32))
+
+    def means(made_by):
+        return jax.jit(lambda *a: made_by.make(tables).mean(a[0], a[1], (a[2], count))[0])(values, weight, label)
+
+    one_hot = (label == np.arange(count)[:, None]) * weight.astype(np.float64)
+    expected = (one_hot @ values.astype(np.float64) / one_hot.sum(1, keepdims=True)).astype(np.float32)[label]
+    for plan in (Plan("fast"), Plan("fast", 0, mesh, spread=True)):
+        np.testing.assert_allclose(means(simulation(plan)), expected, rtol=1e-7)
 
 
 def test_exact_mode_divides_as_one_device(device, mesh):

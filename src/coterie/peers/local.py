@@ -1,11 +1,13 @@
 """All clients live here: messages are rows of arrays.
 
 Two modes. `exact` runs clients one after another and adds in a fixed order: bit-equal to clients that live elsewhere.
-`fast` batches clients and adds with matrix products: equal to rounding. On several devices of this host each takes a
-share of the clients in `each`; the verbs then see whole arrays, so that the numbers do not depend on the devices.
+`fast` batches clients and adds with matrix products, means on a CPU in float64: equal to rounding. On several devices
+of this host each takes a share of the clients in `each`; the verbs then see whole arrays, so that the numbers do not
+depend on the devices.
 """
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,8 +16,9 @@ from jax import lax
 
 from coterie.learning.buckets import buckets_of
 from coterie.learning.streams import streamed_of
-from coterie.numerics.tree import column, divisor, product
+from coterie.numerics.tree import column, product
 from coterie.peers import ALL_TO_ALL, DENSE_LIMIT, EXCHANGE, LOCAL
+from coterie.peers.arithmetic import product_averages, wide_averages
 from coterie.peers.base import Arrivals, Tables, Tree
 from coterie.peers.batched import Batched, Plan
 from coterie.peers.coding import Coder, Outgoing
@@ -256,13 +259,16 @@ class LocalPeers(Batched):
 
     @jax.named_scope(EXCHANGE)
     def _averages(self, x: Tree, weight: jax.Array, label: jax.Array, count: int) -> tuple[Tree, jax.Array]:
-        """See `Peers._averages`; in fast mode one matrix product."""
+        """See `Peers._averages`; in fast mode a matrix product, and on a CPU a sum in float64."""
         if self._exact:
             return super()._averages(x, weight, label, count)
-        matrix = jax.nn.one_hot(label, count, axis=0, dtype=weight.dtype) * weight  # [G, K]
-        mass = matrix.sum(1)
-        matrix = matrix / divisor(mass)[:, None]
-        return jax.tree.map(lambda a: product(matrix.astype(a.dtype), a), x), mass
+
+        by_product = partial(product_averages, groups=count)
+        return lax.platform_dependent(x, weight, label, cpu=partial(self._wide, count), default=by_product)
+
+    def _wide(self, count: int, x: Tree, weight: jax.Array, label: jax.Array) -> tuple[Tree, jax.Array]:
+        """Return averages whose order of additions does not matter."""
+        return wide_averages(x, weight, label, count)
 
 
 class Simulation(PeersFactory):

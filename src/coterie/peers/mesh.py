@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
 
 from coterie.numerics.tree import column, is_same, times
 from coterie.peers import LOCAL
-from coterie.peers.arithmetic import add_clients, divided, no_clients
+from coterie.peers.arithmetic import add_clients, divided, no_clients, wide_averages
 from coterie.peers.base import Tables, Tree
 from coterie.peers.coding import Coder
 from coterie.peers.factory import Lost
@@ -21,7 +23,7 @@ from coterie.peers.here import only_where
 from coterie.peers.local import LocalPeers, Plan, Simulation
 from coterie.peers.messages import Received
 from coterie.peers.pushed import Step
-from coterie.peers.ring import in_turn, take, weighted_sum
+from coterie.peers.ring import CLIENTS, SPREAD, in_turn, take, weighted_sum
 
 __all__ = ["MeshPeers", "MeshSimulation", "padded_rows", "padded_tables", "passes_left_out", "simulation"]
 
@@ -81,6 +83,15 @@ class MeshPeers(LocalPeers):
             return add_clients(sums, x, weight, label, self.seal)
 
         return self.seal(divided(in_turn(self._mesh, add, no_clients(x, weight, count), x, weight, label)))
+
+    def _wide(self, count: int, x: Tree, weight: jax.Array, label: jax.Array) -> tuple[Tree, jax.Array]:
+        """See `LocalPeers._wide`: every device adds up its own clients."""
+
+        def here(x: Tree, weight: jax.Array, label: jax.Array) -> tuple[Tree, jax.Array]:
+            return wide_averages(x, weight, label, count, lambda sums: lax.psum(sums, CLIENTS))
+
+        whole = PartitionSpec()
+        return jax.shard_map(here, mesh=self._mesh, in_specs=SPREAD, out_specs=whole, check_vma=False)(x, weight, label)
 
     def _weighted(self, received: Received, weights: jax.Array, kept: jax.Array | None, x: Tree) -> Tree:
         """See `Peers._weighted`; in fast mode the shards go round once, not once for each slot."""
