@@ -63,6 +63,7 @@ def loading(device: Device) -> Callable[[Experiment], tuple[Experiment, Federati
     here, mesh = _clients_here(device), _mesh(device)
 
     def load(experiment: Experiment) -> tuple[Experiment, Federation]:
+        group.refuse_differences({"config": _digest(experiment)})  # before one waits for data that the other maps
         if isinstance(experiment.data.spec, Mapped):
             return experiment.load(here)
         return load_together(experiment, group, mesh, here)
@@ -95,8 +96,7 @@ def place_here(job: Job, device: Device) -> tuple[Job, OneOfSeveral | None]:
     here = _clients_here(device)(clients)
     federation = job.federation if job.federation.here == here else job.federation.only(here)
     common = digest_of_common(federation)
-    config = hashlib.sha256(dump_toml(job.config).encode()).hexdigest()[:16]
-    group.refuse_differences({"config": config, "digest of the clients' names and sizes": common[:16]})
+    group.refuse_differences({"config": _digest(job.experiment), "digest of the clients' names and sizes": common[:16]})
     rows = spread_rows(mesh.size, clients)
     own = sum_of_digests(federation, range(clients)[my_rows(mesh, rows)])
     digest = joined(common, [int(text, 16) for text in group.exchange("digests", f"{own:x}")])
@@ -104,6 +104,10 @@ def place_here(job: Job, device: Device) -> tuple[Job, OneOfSeveral | None]:
         known = rows_placed(federation.label_counts(), mesh, rows, slice(0, clients))
         federation = dataclasses.replace(federation, counted=fetched(known)[:clients])
     return dataclasses.replace(job, federation=federation), OneOfSeveral(group, digest)
+
+
+def _digest(experiment: Experiment) -> str:
+    return hashlib.sha256(dump_toml(experiment.to_dict()).encode()).hexdigest()[:16]
 
 
 def _mesh(device: Device) -> Mesh:

@@ -43,9 +43,8 @@ def load_together(
         return _received(experiment, group, mesh, None if everywhere else here)
     with giving_back():  # what it took to read a table
         chosen, federation = experiment.load()
-        whole = (
-            federation if isinstance(federation.train, Split) else federation.in_buckets([np.arange(len(federation))])
-        )
+        in_one_stack = isinstance(federation.train, Split)
+        whole = federation if in_one_stack else federation.in_buckets([np.arange(len(federation))])
         decided = None if chosen.partition is experiment.partition else chosen.partition
         text = np.frombuffer(described(whole, decided).encode(), np.uint8)
         group.exchange("data", str(text.size))
