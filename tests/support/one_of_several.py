@@ -29,14 +29,14 @@ def main(experiment, out, coordinator, processes, process):
     from coterie.experiment.device import choose_device
     from coterie.experiment.job import Job
     from coterie.experiment.run import execute
-    from coterie.experiment.several import clients_here, place_here
+    from coterie.experiment.several import loading, place_here
     from coterie.processes.address import Address
     from coterie.processes.group import told
     from coterie.storage.toml import read_toml
 
     with told():
         device = choose_device("cpu", address=Address(coordinator, int(processes), int(process)))
-        job = Job.of(Experiment.from_dict(read_toml(experiment)), here=clients_here(device))
+        job = Job.of(Experiment.from_dict(read_toml(experiment)), load=loading(device))
         job, place = place_here(job, device)
         execute(job, out=out, device=device, place=place)
         private = re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())

@@ -109,7 +109,7 @@ def run(
             from coterie.experiment.folder import RunFolder
             from coterie.experiment.job import Job
             from coterie.experiment.run import execute
-            from coterie.experiment.several import clients_here, place_here
+            from coterie.experiment.several import loading, place_here
 
         complete = RunFolder(folder).complete
         if profiled and complete:
@@ -119,7 +119,7 @@ def run(
         with screen_for(console, folder) as screen:
             notify = for_one_run(screen.update, name, chosen.run.seed)
             with code_of(experiment, trust_code), profile.part("input and output"):  # a graph may name another one
-                job = Job.of(chosen, here=clients_here(device))
+                job = Job.of(chosen, load=loading(device))
                 if "members" in tables:  # of a federation, whose faults name its members
                     job = job.with_fault_names([str(member["name"]) for member in tables["members"]])
                 job, place = place_here(job, device)

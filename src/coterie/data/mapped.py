@@ -24,7 +24,7 @@ from coterie.errors import CoterieError
 from coterie.spec import param, spec
 from coterie.storage.durable import storage_errors
 
-__all__ = ["Mapped", "is_mapped", "open_federation", "save_federation"]
+__all__ = ["PLAIN", "Mapped", "is_mapped", "open_federation", "save_federation"]
 
 ABOUT = "federation.json"
 PLAIN = ("kind", "classes", "about", "class_names", "mean", "std", "planted", "target_mean", "target_std")

@@ -70,15 +70,15 @@ class Job:
         federation: Federation | None = None,
         task: Task | None = None,
         clients: int | None = None,
-        here: Callable[[int], slice] | None = None,
+        load: Callable[[Experiment], tuple[Experiment, Federation]] = Experiment.load,
     ) -> "Job":
         """Make a job of an experiment: load its data (unless given), build its model (unless given) and its graph.
 
-        `clients` is the number of all clients, where `federation` has only those that live here; `here` says of how
-        many clients which are read in this process, where several processes share a run.
+        `clients` is the number of all clients, where `federation` has only those that live here; `load` loads the data,
+        where several processes share a run those of this one's clients.
         """
         if federation is None:
-            experiment, federation = experiment.load(here)
+            experiment, federation = load(experiment)
         elif experiment.partition is not None and isinstance(experiment.partition.spec, DataDefault):
             raise CoterieError("partition auto is decided by the data: use the experiment that Experiment.load returns")
         if clients is not None:

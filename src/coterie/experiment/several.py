@@ -1,6 +1,7 @@
 """One of several processes that share a mesh of devices: all run the same loop, and the first writes the files.
 
-Each keeps the samples of its own clients only, and where the files allow it (`data/mapped.py`) reads no others.
+Each has the samples of its own clients only. Where the files allow it (`data/mapped.py`) it reads them itself;
+otherwise the first process reads all data, and sends them (`sharing.py`).
 """
 
 import dataclasses
@@ -11,18 +12,21 @@ import numpy as np
 from jax.sharding import Mesh
 
 from coterie.data.clients import Federation
+from coterie.data.mapped import Mapped
+from coterie.experiment.config import Experiment
 from coterie.experiment.device import Device
 from coterie.experiment.fingerprint import digest_of_common, joined, sum_of_digests
 from coterie.experiment.job import Job
 from coterie.experiment.place import Place
 from coterie.experiment.sharded import orbax
+from coterie.experiment.sharing import load_together
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import fetched, my_rows, rows_placed, spread_rows
 from coterie.processes.group import Group, current
 from coterie.processes.launch import refuse_more_than_clients
 from coterie.storage.toml import dump_toml
 
-__all__ = ["OneOfSeveral", "clients_here", "place_here"]
+__all__ = ["OneOfSeveral", "loading", "place_here"]
 
 
 class OneOfSeveral(Place):
@@ -51,10 +55,24 @@ class OneOfSeveral(Place):
         self.group.meet(what)
 
 
-def clients_here(device: Device) -> Callable[[int], slice] | None:
-    """Return what says of how many clients which are read in this process; None where it is alone."""
-    if current() is None:
-        return None
+def loading(device: Device) -> Callable[[Experiment], tuple[Experiment, Federation]]:
+    """Return what loads the data of an experiment, as `Experiment.load` does: those of this process's clients."""
+    group = current()
+    if group is None or group.count == 1:
+        return Experiment.load
+    here, mesh = _clients_here(device), _mesh(device)
+
+    def load(experiment: Experiment) -> tuple[Experiment, Federation]:
+        group.refuse_differences({"config": _digest(experiment)})  # before one waits for data that the other maps
+        if isinstance(experiment.data.spec, Mapped):
+            return experiment.load(here)
+        return load_together(experiment, group, mesh, here)
+
+    return load
+
+
+def _clients_here(device: Device) -> Callable[[int], slice]:
+    """Return what says of how many clients which live in this process."""
     mesh = _mesh(device)
 
     def here(clients: int) -> slice:
@@ -69,16 +87,16 @@ def place_here(job: Job, device: Device) -> tuple[Job, OneOfSeveral | None]:
 
     All must have the same job; where this process is alone, it stays as it is and there is no place.
     """
-    group, here = current(), clients_here(device)
-    if group is None or here is None:
+    group = current()
+    if group is None:
         return job, None
     orbax()  # before anything is trained that could not be saved
     clients, mesh = len(job.federation), _mesh(device)
     refuse_more_than_clients(group.count, clients)
-    federation = job.federation.only(here(clients))
+    here = _clients_here(device)(clients)
+    federation = job.federation if job.federation.here == here else job.federation.only(here)
     common = digest_of_common(federation)
-    config = hashlib.sha256(dump_toml(job.config).encode()).hexdigest()[:16]
-    group.refuse_differences({"config": config, "digest of the clients' names and sizes": common[:16]})
+    group.refuse_differences({"config": _digest(job.experiment), "digest of the clients' names and sizes": common[:16]})
     rows = spread_rows(mesh.size, clients)
     own = sum_of_digests(federation, range(clients)[my_rows(mesh, rows)])
     digest = joined(common, [int(text, 16) for text in group.exchange("digests", f"{own:x}")])
@@ -86,6 +104,10 @@ def place_here(job: Job, device: Device) -> tuple[Job, OneOfSeveral | None]:
         known = rows_placed(federation.label_counts(), mesh, rows, slice(0, clients))
         federation = dataclasses.replace(federation, counted=fetched(known)[:clients])
     return dataclasses.replace(job, federation=federation), OneOfSeveral(group, digest)
+
+
+def _digest(experiment: Experiment) -> str:
+    return hashlib.sha256(dump_toml(experiment.to_dict()).encode()).hexdigest()[:16]
 
 
 def _mesh(device: Device) -> Mesh:

@@ -23,6 +23,7 @@ __all__ = ["Group", "current", "join"]
 BEAT, SILENCE = 1.0, 30.0  # seconds
 SENTENCE = 500  # letters
 LEAVING = 5.0  # seconds in which the others may read why this process stops
+HANGING_UP = 0.5  # seconds in which those that have done their part take leave of JAX's service in process 0
 _joined: "list[Group]" = []
 _handlers: list[Any] = []
 
@@ -140,13 +141,23 @@ class Group:
         self._over.set()
         with contextlib.suppress(Exception):  # nobody is there any more
             self._leave("done" if sentence is None else f"stopped:{sentence}")
+            if self.index > 0:
+                self._hang_up()
+                return
             until = time.monotonic() + LEAVING
-            while self.index == 0 and time.monotonic() < until:
+            while time.monotonic() < until:
                 said = dict(self._client.key_value_dir_get("coterie/beat/"))
                 ended = [said.get(f"coterie/beat/{other}", "") for other in self._others]
                 if all(text == "done" or text.startswith("stopped:") for text in ended):
+                    time.sleep(HANGING_UP)
                     break
                 time.sleep(0.05)
+
+    def _hang_up(self) -> None:
+        """Take leave of JAX's service now: at the end of the program process 0 may be gone, and JAX would abort."""
+        import jax
+
+        jax.distributed.shutdown()
 
     def _leave(self, text: str) -> None:
         self._client.key_value_set(f"coterie/beat/{self.index}", text, allow_overwrite=True)
