@@ -32,8 +32,8 @@ RESULTS = Path(os.environ.get("COTERIE_BENCHMARKS", Path(__file__).parent / "res
 
 # As many rows and rounds of SCooL's table as there is time for; all of them run on digits.
 ROWS = "--methods local,ditto,fomo,meta-l2c,scool-sbm,scool-attention --rounds 50 --seeds 1"
-# As many of the paper's eleven inner problems as there is time for: 1,200 steps of sixty LSTMs; sgp, local have one.
-TEXT = "--dataset shakespeare --rounds 6 --seeds 1 --only printed --precision bfloat16"
+# Three of the paper's eleven inner problems: 1,200 steps of sixty LSTMs each; a fourth one diverges. sgp, local have one.
+TEXT = "--dataset shakespeare --rounds 3 --seeds 1 --only printed --precision bfloat16"
 
 COMMANDS = {
     "small": (

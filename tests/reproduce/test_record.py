@@ -153,7 +153,7 @@ def test_rows_that_several_commands_ran_make_one_record():
     whole = merged(parts)
     assert whole["command"].splitlines() == ["a", "b"]
     assert [(row["row"], row["printed"]) for row in whole["rows"]] == [("sgp", "b"), ("local", "a"), ("pdbo", "b")]
-    assert whole["differences"] == ["x", "y", "z"]
+    assert whole["differences"] == ["y", "sgp, local: x", "pdbo, sgp: z"]  # those of one command name its rows
 
 
 def test_columns_of_one_row_are_put_together():
