@@ -85,7 +85,7 @@ def gain_tile(comparison: "Comparison") -> Tile:
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
     """Return what the best method that learned a graph says.
 
-    `method` is its label, `table` has the rows of `who`, `taken [K]` the weight that each client gives to others in all,
+    `method` is its label, `table` the rows of `who`, `taken [K]` the weight that each client gives to others in all,
     `bytes [K]` what it sends and receives, `found` the groups. All but the label and the bytes are None where there are
     too many clients to list, or to search for groups within seconds.
     """
