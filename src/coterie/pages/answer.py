@@ -135,8 +135,8 @@ def partner_tile(comparison: "Comparison", learned: Mapping[str, Any] | None) ->
         return Tile(
             question, "many, a little from each", f"a client takes {share} from others, with {learned['method']}"
         )
-    most, many = max(ties, key=lambda tie: tie.weight), len(ties) / len({tie.site for tie in ties})
-    words = f"a client learns from {many:.0f} others; most: {most.site} from {most.learns_from}"
+    most, each = max(ties, key=lambda tie: tie.weight), len(ties) / len({tie.site for tie in ties})
+    words = f"a client learns from {each:.0f} others; most: {most.site} from {most.learns_from}"
     answer = "no clear groups" if learned["found"] is not None else "their own neighbours"
     return Tile(question, answer, f"{words} ({100 * most.weight:.0f} %), with {learned['method']}")
 
