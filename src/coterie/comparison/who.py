@@ -8,7 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GroupsFound",
+    "Tie",
     "best_learner",
     "groups_found",
     "learned_weights",
     "learns_graph",
+    "ties",
     "who",
     "with_whom",
     "write_who",
@@ -37,11 +39,20 @@ __all__ = [
 # Methods of the product that learn with whom to cooperate: by weights, or by giving similar sites the same model.
 TIED = frozenset(("network-lasso", "component"))
 LEARNERS = TIED | {"scool-sbm", "scool-attention", "scool-mmsbm", "fomo", "dada", "meta-l2c", "pfedgraph", "fedamp"}
-COLUMNS = ("site", "learns_from", "weight", "gain", "bytes")
 NOBODY = "nobody"
 LEAST = 0.01  # a smaller weight is not worth a row
 SHUFFLES = 39  # of each site's weights: groups must be clearer than in every one of them (a chance of 1 in 40)
 LARGEST = 500  # sites up to which groups are searched
+
+
+class Tie(NamedTuple):
+    """A row of `who`: a site and one of its partners."""
+
+    site: str
+    learns_from: str
+    weight: float
+    gain: float
+    bytes: int
 
 
 def who(subject: "Comparison | Result", method: str | None = None, top: int | None = None) -> Any:
@@ -58,6 +69,11 @@ def who(subject: "Comparison | Result", method: str | None = None, top: int | No
     """
     import pandas as pd
 
+    return pd.DataFrame(ties(subject, method, top), columns=list(Tie._fields))
+
+
+def ties(subject: "Comparison | Result", method: str | None = None, top: int | None = None) -> list[Tie]:
+    """Return the rows of `who`, without pandas, which takes longer to import than a report to write."""
     results, gains = _subject(subject, method)
     weights, names = learned_weights(results), results[0].names
     edges, hub = _bytes(results)
@@ -67,10 +83,10 @@ def who(subject: "Comparison | Result", method: str | None = None, top: int | No
         partners = [j for j in order if j != i and weights[i, j] >= LEAST][:top]
         gain = float("nan") if gains is None else float(gains[i])
         share = hub[i] / max(1, len(partners))
-        rows += [(name, names[j], float(weights[i, j]), gain, round(edges[i, j] + share)) for j in partners]
+        rows += [Tie(name, names[j], float(weights[i, j]), gain, round(edges[i, j] + share)) for j in partners]
         if not partners:
-            rows.append((name, NOBODY, 0.0, gain, round(float(hub[i]))))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+            rows.append(Tie(name, NOBODY, 0.0, gain, round(float(hub[i]))))
+    return rows
 
 
 def write_who(subject: "Comparison | Result", path: str | Path, method: str | None = None) -> Path:

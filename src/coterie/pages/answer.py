@@ -85,11 +85,11 @@ def gain_tile(comparison: "Comparison") -> Tile:
 def partners(comparison: "Comparison") -> dict[str, Any] | None:
     """Return what the best method that learned a graph says.
 
-    `method` is its label, `table` that of `who`, `taken [K]` the weight that each client gives to others in all,
+    `method` is its label, `table` the rows of `who`, `taken [K]` the weight that each client gives to others in all,
     `bytes [K]` what it sends and receives, `found` the groups. All but the label and the bytes are None where there are
     too many clients to list, or to search for groups within seconds.
     """
-    from coterie.comparison.who import TIED, best_learner, groups_found, learned_weights, who
+    from coterie.comparison.who import TIED, best_learner, groups_found, learned_weights, ties
 
     label = best_learner(comparison)
     if label is None:
@@ -99,7 +99,7 @@ def partners(comparison: "Comparison") -> dict[str, Any] | None:
     few = count <= LISTED
     return {
         "method": label,
-        "table": who(comparison, label) if few else None,
+        "table": ties(comparison, label) if few else None,
         "taken": 1 - np.diag(learned_weights(comparison.results[label])) if few else None,
         "bytes": np.mean([np.sum([*r.ledger.totals().values()], axis=0) for r in comparison.results[label]], axis=0),
         "found": groups_found(comparison, label) if count <= (LISTED if tied else SEARCHED) else None,
@@ -127,19 +127,18 @@ def partner_tile(comparison: "Comparison", learned: Mapping[str, Any] | None) ->
         named = "; ".join(_members(group) for group in groups[:NAMED])
         more = f" and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
         return Tile(question, f"{count_text(len(groups))} groups", f"found by {learned['method']}: {named}{more}")
-    ties = table[table["weight"] > 0]
+    ties = [tie for tie in table if tie.weight > 0]
     if learned["taken"].max() < NOTHING:
         return Tile(question, "nobody", f"{learned['method']} gives every client a model of its own")
-    if ties.empty:
+    if not ties:
         share = f"{100 * learned['taken'].mean():.0f} %"
         return Tile(
             question, "many, a little from each", f"a client takes {share} from others, with {learned['method']}"
         )
-    tie = ties.loc[ties["weight"].idxmax()]
-    many = ties.groupby("site")["learns_from"].nunique()
-    words = f"a client learns from {many.mean():.0f} others; most: {tie['site']} from {tie['learns_from']}"
+    most, each = max(ties, key=lambda tie: tie.weight), len(ties) / len({tie.site for tie in ties})
+    words = f"a client learns from {each:.0f} others; most: {most.site} from {most.learns_from}"
     answer = "no clear groups" if learned["found"] is not None else "their own neighbours"
-    return Tile(question, answer, f"{words} ({100 * tie['weight']:.0f} %), with {learned['method']}")
+    return Tile(question, answer, f"{words} ({100 * most.weight:.0f} %), with {learned['method']}")
 
 
 def _members(group: Any) -> str:

@@ -1,5 +1,7 @@
 """With whom: the table of who learns from whom, and the cooperation weights as pictures."""
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,35 +30,32 @@ def _listed(comparison: "Comparison", learned: Mapping[str, Any] | None) -> Html
     """Return the table: client, learns from, weight, gain, bytes."""
     if learned is None or learned["table"] is None:
         return None
-    frame, found = learned["table"], learned["found"]
+    ties, found = learned["table"], learned["found"]
     groups = () if found is None else found.groups
     member = {name: number for number, group in enumerate(groups, 1) for name in group}
     grouped = len(groups) > 1
     score = comparison.score
     unit = ", points" if score.percent else f", {score.label}"
-    with_gain = bool(frame["gain"].notna().any())
+    with_gain = any(not math.isnan(tie.gain) for tie in ties)
     known = {c.client: c for c in comparison.client_gains(learned["method"])} if with_gain else {}
     heads = ["text:client", *(["group"] if grouped else []), "text:learns from", "weight"]
     heads += [*([f"gain{unit}"] if with_gain else []), "bytes"]
-    sites = list(frame.groupby("site", sort=False))
+    sites = [(site, list(part)) for site, part in itertools.groupby(ties, lambda tie: tie.site)]
     taken = dict(zip(comparison.clients["names"], learned["taken"], strict=True))
     sent = dict(zip(comparison.clients["names"], learned["bytes"], strict=True))
     if grouped:
         sites.sort(key=lambda item: member.get(item[0], 0))
     rows = []
     for site, part in sites:
-        named = part[part["weight"] > 0]
-        partners = ", ".join(
-            f"{clip(str(name))} ({100 * weight:.0f} %)"
-            for name, weight in named[["learns_from", "weight"]].head(PARTNERS).itertuples(index=False)
-        )
+        named = [tie for tie in part if tie.weight > 0]
+        partners = ", ".join(f"{clip(str(tie.learns_from))} ({100 * tie.weight:.0f} %)" for tie in named[:PARTNERS])
         more = f" and {len(named) - PARTNERS} more" if len(named) > PARTNERS else ""
         cells: list[Any] = [Cell(clip(str(site)), kind="name"), *([member.get(site, "–")] if grouped else [])]
         nobody = "nobody" if taken[site] < NOTHING else "many, less than 1 % from each"
         cells += [partners + more or nobody, f"{100 * taken[site]:.0f} %"]
         if with_gain:
             own = known.get(site)
-            cells.append(gain_cell(float(part["gain"].iloc[0]), score, _between(own, score)))
+            cells.append(gain_cell(part[0].gain, score, _between(own, score)))
         rows.append(Row([*cells, bytes_text(float(sent[site]))]))
     said = "" if found is None else f"{found.sentence} "
     words = (

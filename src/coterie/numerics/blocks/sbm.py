@@ -32,6 +32,7 @@ from coterie.errors import CoterieError
 from coterie.numerics.blocks.terms import (
     CLIP,
     PRIOR,
+    affinity_density,
     affinity_prior,
     block_matrix,
     centre,
@@ -119,6 +120,9 @@ def _guess(
         raise CoterieError(f"blocks must be between 1 and the number of clients ({clients}), not {blocks}")
     positive(temperature, "temperature")  # before the work below
     B = block_matrix(affinity, blocks, ell.dtype)
+
+    # Rows of all guesses have the same values in another order: so have their terms in the ELBO, unless blocks differ.
+    same_for_all = jnp.ndim(alpha) == 0
     alpha = jnp.broadcast_to(jnp.asarray(alpha, ell.dtype), (blocks,))
 
     def begin(memberships: jax.Array) -> SBM:
@@ -132,6 +136,8 @@ def _guess(
     def quality(memberships: jax.Array) -> jax.Array:
         model = update_weights(begin(memberships), ell, known, temperature)
         model = update_weights(update_affinity(model, ell, known, prior=B), ell, known, temperature)
+        if same_for_all:
+            return _link_terms(model, ell, known, temperature) + affinity_density(model.affinity, PSEUDO_COUNTS, B)
         return elbo(model, ell, known, temperature, PSEUDO_COUNTS, B)
 
     project_key, cluster_key = jax.random.split(key)
@@ -283,10 +289,15 @@ def elbo(
     With T = 1 and no pseudo-counts it is a lower bound of log P(D | B, alpha). With pseudo-counts it includes the log
     density of the Beta prior, and the update of B finds the posterior mode.
     """
-    ell, pairs = evidence(ell, known)
-    w, Omega = pairs * model.weights, model.memberships
-    on, off = jnp.log(model.affinity), jnp.log1p(-model.affinity)
-    linked, possible = _counts(w, pairs, Omega)
-    total = (w * ell).sum() + (linked * on + (possible - linked) * off).sum() + link_entropy(w, pairs, temperature)
+    Omega, total = model.memberships, _link_terms(model, ell, known, temperature)
     total += (Omega * expected_log(model.gamma)).sum() + entr(Omega).sum() + mixture_terms(model.gamma, model.alpha)
     return total + affinity_prior(model.affinity, pseudo_counts, prior)
+
+
+def _link_terms(model: SBM, ell: jax.Array, known: jax.Array, temperature: float | jax.Array) -> jax.Array:
+    """Return the terms of the lower bound in which there are links."""
+    ell, pairs = evidence(ell, known)
+    w = pairs * model.weights
+    on, off = jnp.log(model.affinity), jnp.log1p(-model.affinity)
+    linked, possible = _counts(w, pairs, model.memberships)
+    return (w * ell).sum() + (linked * on + (possible - linked) * off).sum() + link_entropy(w, pairs, temperature)

@@ -19,6 +19,7 @@ __all__ = [
     "CLIP",
     "PRIOR",
     "Baseline",
+    "affinity_density",
     "affinity_prior",
     "block_matrix",
     "centre",
@@ -182,11 +183,16 @@ def pooled_affinity(
 
 def affinity_prior(affinity: jax.Array, pseudo_counts: float | jax.Array, prior: Any) -> jax.Array:
     """Return the log density of B under Beta(1 + c B0, 1 + c (1 - B0)), the prior that c pseudo-counts mean."""
-    mean = block_matrix(prior, affinity.shape[0], affinity.dtype)
-    linked, unlinked = pseudo_counts * mean, pseudo_counts * (1 - mean)
-    density = linked * jnp.log(affinity) + unlinked * jnp.log1p(-affinity)
+    linked = pseudo_counts * block_matrix(prior, affinity.shape[0], affinity.dtype)
+    unlinked = pseudo_counts - linked
     constants = log_gamma(jnp.stack([1 + linked, 1 + unlinked, 2 + linked + unlinked]))  # of log Beta(a, b)
-    return (density - constants[0] - constants[1] + constants[2]).sum()
+    return affinity_density(affinity, pseudo_counts, prior) + (constants[2] - constants[0] - constants[1]).sum()
+
+
+def affinity_density(affinity: jax.Array, pseudo_counts: float | jax.Array, prior: Any) -> jax.Array:
+    """Return the terms of `affinity_prior` that depend on B."""
+    linked = pseudo_counts * block_matrix(prior, affinity.shape[0], affinity.dtype)
+    return (linked * jnp.log(affinity) + (pseudo_counts - linked) * jnp.log1p(-affinity)).sum()
 
 
 def positive(value: float | jax.Array, name: str) -> float | jax.Array:
