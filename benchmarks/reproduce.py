@@ -32,7 +32,7 @@ RESULTS = Path(os.environ.get("COTERIE_BENCHMARKS", Path(__file__).parent / "res
 
 # As many rows and rounds of SCooL's table as there is time for; all of them run on digits.
 ROWS = "--methods local,ditto,fomo,meta-l2c,scool-sbm,scool-attention --rounds 50 --seeds 1"
-# Three of the paper's eleven inner problems: 1,200 steps of sixty LSTMs each; a fourth one diverges. sgp, local have one.
+# Three of the paper's eleven inner problems (a fourth one diverges): 1,200 steps of sixty LSTMs each. sgp, local: one.
 TEXT = "--dataset shakespeare --rounds 3 --seeds 1 --only printed --precision bfloat16"
 
 COMMANDS = {

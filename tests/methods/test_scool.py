@@ -24,7 +24,8 @@ from coterie.methods.gossip_sgd import GossipSGD
 from coterie.methods.scool_attention import ScoolAttention
 from coterie.methods.scool_mmsbm import ScoolMMSBM
 from coterie.methods.scool_sbm import ScoolSBM
-from coterie.methods.shared.scool import State, mix, move
+from coterie.methods.shared.m_steps import mix, move
+from coterie.methods.shared.scool import State
 from coterie.models.linear import Linear
 from coterie.models.mlp import Mlp
 from coterie.peers.local import LocalPeers, Plan

@@ -133,8 +133,8 @@ OWN: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "a second run that was rounded otherwise (another version, same seed) had 36.5 / 34.1 for PDBO-MTL(local) "
-            "and 37.0 / 34.6 for PDBO-MTL after three inner problems, and the fourth diverged in both rows: hence three "
-            "problems. Tried besides: inner problems that go on (tuned), which are worse for the same pushes",
+            "and 37.0 / 34.6 for PDBO-MTL after three inner problems, and the fourth diverged in both rows: hence "
+            "three problems. Tried besides: inner problems that go on (tuned), which are worse for the same pushes",
             PDBO_ROWS,
             "printed",
         ),

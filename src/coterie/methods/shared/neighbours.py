@@ -1,5 +1,6 @@
-"""Functions for methods that compare models: distance of two models, mean loss over a split."""
+"""Functions for methods that compare models: distance of two models, mean loss over a split, which of two is worse."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from coterie.learning.evaluate import BATCH
 from coterie.learning.task import Task, Variables
 from coterie.numerics.tree import dot
 
-__all__ = ["distance", "mean_loss"]
+__all__ = ["clearly_worse", "distance", "mean_loss"]
 
 
 def distance(a: Any, b: Any) -> jax.Array:
@@ -25,16 +26,47 @@ def mean_loss(task: Task, variables: Variables, data: Split) -> jax.Array:
 
     Differentiable, with memory that does not grow with the number of samples.
     """
+
+    def batch(place: jax.Array, inside: jax.Array) -> jax.Array:
+        @jax.checkpoint
+        def total(variables: Variables) -> jax.Array:
+            return jnp.where(place < data.count, _losses(task, variables, data, inside), 0).sum()
+
+        return total(variables)
+
+    return _summed(batch, data, jnp.zeros((), task.dtype)) / jnp.maximum(data.count, 1)
+
+
+def clearly_worse(task: Task, model: Variables, other: Variables, data: Split) -> jax.Array:
+    """Return whether a model's mean loss over a split is larger than another's by more than its standard error.
+
+    Sample by sample, so that hard samples do not count as noise. With less than two samples nothing is clear; a loss
+    that is not finite is.
+    """
+
+    def batch(place: jax.Array, inside: jax.Array) -> jax.Array:
+        gap = _losses(task, model, data, inside) - _losses(task, other, data, inside)
+        gap = jnp.where(place < data.count, gap, 0)
+        return jnp.stack([gap.sum(), (gap**2).sum()])
+
+    total, squares = _summed(batch, data, jnp.zeros(2, task.dtype))
+    n = jnp.maximum(data.count, 2).astype(task.dtype)
+    mean = total / n
+    error = jnp.sqrt(jnp.maximum(squares / n - mean**2, 0) / (n - 1))
+    return (data.count > 1) & ~(mean <= error)
+
+
+def _losses(task: Task, variables: Variables, data: Split, rows: jax.Array) -> jax.Array:
+    return task.losses(task.apply(variables, data.x[rows])[0], data.y[rows])
+
+
+def _summed(batch: Callable[[jax.Array, jax.Array], jax.Array], data: Split, zero: jax.Array) -> jax.Array:
+    """Add `batch(place, inside)` over the batches of a split: numbers of its samples, the last batch filled up."""
     n = data.x.shape[0]
     size = min(BATCH, n)
 
-    @jax.checkpoint
-    def batch(variables: Variables, b: Any) -> jax.Array:
+    def add(b: Any, total: jax.Array) -> jax.Array:
         place = b * size + jnp.arange(size)
-        inside = jnp.minimum(place, n - 1)  # the last batch may be short: repeated samples are masked
-        losses = task.losses(task.apply(variables, data.x[inside])[0], data.y[inside])
-        return jnp.where(place < data.count, losses, 0).sum()
+        return total + batch(place, jnp.minimum(place, n - 1))  # the last batch may be short: repeated samples
 
-    zero = jnp.zeros((), task.dtype)
-    total = lax.fori_loop(0, -(-n // size), lambda b, total: total + batch(variables, b), zero)
-    return total / jnp.maximum(data.count, 1)
+    return lax.fori_loop(0, -(-n // size), add, zero)

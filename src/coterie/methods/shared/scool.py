@@ -9,7 +9,10 @@ The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a cl
 never brings the points together, so on a sparse directed graph the members of a group drift apart and their moves stop
 helping. Mixing the models contracts, but models that are mixed fit each other's data whether they should or not, and
 clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone trains alone and weights are inferred
-until edges are dropped; from then on the weights are held and the models mixed, with neighbours that were drawn.
+until edges are dropped; from then on the weights are held and the models mixed, with neighbours that were drawn. Losses
+say who is better than guessing, not whether a mixture is better than one's own model: where clients differ a little and
+have enough samples it is not. So a client uses the model it had just trained if the mixture is clearly worse on its
+validation samples (`serve = "validated"`); training goes on from the mixture all the same.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
@@ -23,7 +26,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from coterie.data.clients import Clients, Federation, Split
 from coterie.errors import CoterieError
@@ -31,12 +33,14 @@ from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, Tunes
 from coterie.methods.sends import CHANGE, GRADIENT, LOSS, MODEL, Sending, Sends
+from coterie.methods.shared.m_steps import OwnSamples, descend, loss_on, mix, move
+from coterie.methods.shared.neighbours import clearly_worse
 from coterie.numerics import tree
-from coterie.peers.base import Peers, blend
+from coterie.peers.base import Peers
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["Evidence", "Scool", "State", "mix", "move"]
+__all__ = ["Evidence", "Scool", "State"]
 
 
 HELD = "held"  # instead of an m_step, once the weights are no longer inferred; not for configs
@@ -51,6 +55,7 @@ class State(NamedTuple):
     own_weight: jax.Array  # [C]
     prior: Any
     luck: Any = ()  # [C] the seed with which each client draws the neighbours it keeps, until it has drawn them
+    served: Any = ()  # the models that clients use, where they may be others than those that training goes on from
 
 
 class Evidence(NamedTuple):
@@ -60,15 +65,6 @@ class Evidence(NamedTuple):
     arrived: jax.Array  # [C, D] a finite answer arrived
     own_loss: jax.Array  # [C] my model on my samples
     baseline: jax.Array  # [C] the loss of guessing uniformly among my labels
-
-
-class OwnSamples(NamedTuple):
-    """The samples and personal layers with which a client evaluates the models of others; never sent."""
-
-    x: jax.Array
-    y: jax.Array
-    mask: jax.Array
-    variables: Variables
 
 
 @spec
@@ -108,6 +104,11 @@ class Scool(LocalSGD, Method):
         "mix",
         "mix the trained models; or add the neighbours' moves to mine (the paper's program, and always if faithful); "
         "or ask each neighbour for its gradient at my model (eq. 20)",
+    )
+    serve: Literal["validated", "mixture"] = param(
+        "validated",
+        "which model a client uses once models are mixed: the one it had just trained where the mixture is clearly "
+        "worse on its validation samples; or always the mixture",
     )
     exact_steps: int = param(5, "steps of the exact M-step per round", at_least=1)
     faithful: bool = param(
@@ -157,9 +158,11 @@ class Scool(LocalSGD, Method):
         trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)  # theta^{t+1/2}
         before, after = task.shared(state.variables.params), task.shared(trained.variables.params)
 
-        weights, own_weight, prior = state.weights, state.own_weight, state.prior
+        weights, own_weight, prior, served = state.weights, state.own_weight, state.prior, state.served
         if self.m_step == HELD:
             shared = mix(peers, after, *self._scaled(peers, weights, own_weight))
+            if self.serve == "validated":
+                served = self._chosen(task, shared, trained.variables, peers, clients)
         else:
             samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
             evidence = self._gather(task, after, samples, peers, clients)
@@ -167,13 +170,29 @@ class Scool(LocalSGD, Method):
             if self.holds:
                 shared = after
             elif self.m_step == "exact" and not self.faithful:
-                shared = self._exact(task, before, trained.variables, weights, own_weight, peers, clients, batch_key)
+                scaled, optimiser = self._scaled(peers, weights, own_weight), self.optimiser()
+                arguments = scaled, self._minibatch, optimiser, self.exact_steps, peers, clients, batch_key
+                shared = descend(task, before, trained.variables, *arguments)
             else:
                 shared = self._move(before, after, weights, own_weight, peers)
             shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
-        state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck)
+        state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck, served)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
+
+    def _chosen(self, task: Task, mixed: Any, trained: Variables, peers: Peers, clients: Clients) -> Variables:
+        """Return for each client the mixture, or the model that it has trained where the mixture is clearly worse."""
+
+        def choose(mixed: Any, trained: Variables, validation: Split) -> Variables:
+            mixture = Variables(task.join(mixed, trained.params), trained.statistics)
+            worse = clearly_worse(task, mixture, trained, validation)
+            return jax.tree.map(lambda own, other: jnp.where(worse, own, other), trained, mixture)
+
+        return peers.each(choose, mixed, trained, clients.validation)
+
+    def models(self, state: State) -> Variables:
+        """Return the models that the clients use."""
+        return state.variables if state.served == () else state.served
 
     @property
     def holds(self) -> bool:
@@ -205,11 +224,16 @@ class Scool(LocalSGD, Method):
         picked = jnp.argsort(rank)[: self.cross_batch]
         return OwnSamples(data.x[picked], data.y[picked], jnp.arange(self.cross_batch) < data.count, variables)
 
+    def _minibatch(self, variables: Variables, data: Split, key: jax.Array) -> OwnSamples:
+        """Draw a minibatch of training data for a step of the exact M-step."""
+        indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
+        return OwnSamples(data.x[indices], data.y[indices], mask, variables)
+
     def _gather(self, task: Task, moved: Any, samples: OwnSamples, peers: Peers, clients: Clients) -> Evidence:
         """Ask the neighbours for the loss of my model on their data; they use their own personal layers."""
 
         def evaluate(shared: Any, samples: OwnSamples) -> jax.Array:
-            return _loss(task, shared, samples)
+            return loss_on(task, shared, samples)
 
         losses, arrived = peers.ask(evaluate, moved, samples)  # L(D_j; theta_i)
         own_loss = peers.each(evaluate, moved, samples)
@@ -217,46 +241,6 @@ class Scool(LocalSGD, Method):
         arrived = arrived & jnp.isfinite(losses)  # a loss that is not finite counts as no answer
         baseline = jnp.log(jnp.maximum(labels, 2).astype(task.dtype))
         return Evidence(jnp.where(arrived, losses, 0), arrived, own_loss, baseline)
-
-    def _exact(
-        self,
-        task: Task,
-        start: Any,
-        variables: Variables,
-        weights: jax.Array,
-        own_weight: jax.Array,
-        peers: Peers,
-        clients: Clients,
-        key: jax.Array,
-    ) -> Any:
-        """Follow wt_ii grad L(D_i; theta_i) + sum_j wt_ij grad L(D_j; theta_i), eq. (20), in rows that sum to one.
-
-        Every step takes new minibatches of the training data. Weight decay is that of the local training; momentum
-        begins anew in each round.
-        """
-        optimiser = self.optimiser()
-        slots, own_share = self._scaled(peers, weights, own_weight)
-
-        def draw(variables: Variables, data: Split, key: jax.Array) -> OwnSamples:
-            indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
-            return OwnSamples(data.x[indices], data.y[indices], mask, variables)
-
-        def slope(shared: Any, samples: OwnSamples) -> Any:
-            return jax.grad(lambda s: _loss(task, s, samples, train=True))(shared)
-
-        def update(gradient: Any, memory: Any, shared: Any) -> tuple[Any, Any]:
-            change, memory = optimiser.update(gradient, memory, shared)
-            return optax.apply_updates(shared, change), memory
-
-        def step(number: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-            shared, memory = carry
-            samples = peers.each(draw, variables, clients.train, peers.keys(jax.random.fold_in(key, number)))
-            others, _ = peers.ask(slope, shared, samples, slots)
-            own = peers.each(slope, shared, samples)
-            gradient = jax.tree.map(lambda g, h: tree.column(own_share, g) * g + h, own, others)
-            return peers.each(update, gradient, memory, shared)
-
-        return peers.loop(self.exact_steps, step, (start, jax.vmap(optimiser.init)(start)))[0]
 
     # -- the stage after sparsification -----------------------------------------------------------------------
 
@@ -283,30 +267,12 @@ class Scool(LocalSGD, Method):
         return (rank < count) & present
 
     def narrow(self, state: State, take: Any) -> State:
-        """Keep the weights of the remaining slots."""
-        return state._replace(weights=take(state.weights), luck=())
+        """Keep the weights of the remaining slots; from here on a client may use another model than it trains."""
+        served = _copied(state.variables) if self.holds and self.serve == "validated" else ()
+        return state._replace(weights=take(state.weights), luck=(), served=served)
 
 
-def move(peers: Peers, before: Any, pseudo: Any, slots: jax.Array, own: jax.Array, coupling: Any = None) -> Any:
-    """Move along the own and the neighbours' pseudo-gradients: theta_i - sum_j wt_ij g_j (eq. 20 with C.1).
-
-    A Gaussian prior that ties neighbours (eq. 11 to 14) adds `theta_i - sum_j W_ij theta_j` with `coupling = W`
-    `[C, D]`: with no weight on the neighbours' data this is D-PSGD, `gossip-sgd` in the order "mix-and-step".
-    """
-    mixed, _ = peers.mix(pseudo, slots)
-    scaled = peers.seal(jax.tree.map(lambda g: tree.column(own, g) * g, pseudo))
-    moved = tree.minus(before, tree.plus(scaled, mixed))
-    if coupling is None:
-        return moved
-    return tree.plus(moved, tree.minus(blend(peers, before, coupling), before))
-
-
-def mix(peers: Peers, after: Any, slots: jax.Array, own: jax.Array) -> Any:
-    """Mix the trained models: theta_i <- wt_ii theta_i' + sum_j wt_ij theta_j'; a lost model's weight goes to mine."""
-    mixed, _ = peers.mix(after, slots)
-    return tree.plus(peers.seal(tree.times(own, after)), mixed)
-
-
-def _loss(task: Task, shared: Any, samples: OwnSamples, train: bool = False) -> jax.Array:
-    params = task.join(shared, samples.variables.params)
-    return task.loss(params, samples.variables.statistics, samples.x, samples.y, samples.mask, None, train)[0]
+@jax.jit
+def _copied(x: Any) -> Any:
+    """Copy arrays: two parts of a state that is handed over to a program may not be the same."""
+    return jax.tree.map(jnp.copy, x)
