@@ -13,11 +13,11 @@ import scipy.optimize
 from scipy.special import softmax
 
 from coterie import registry
-from coterie.data.clients import Federation, stack
+from coterie.data.clients import Federation, Split, stack
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task, Variables
 from coterie.methods.pfedgraph import cosine, cosine_slope
-from coterie.methods.shared.neighbours import mean_loss
+from coterie.methods.shared.neighbours import clearly_worse, mean_loss
 from coterie.peers.base import Arrivals
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
@@ -428,3 +428,39 @@ def test_mean_loss_takes_every_sample_once_and_can_be_differentiated():
     np.testing.assert_allclose(slope, np.asarray(theta) - targets[0, :count].mean(0), rtol=1e-12)
     empty = data._replace(count=jnp.asarray(0))
     assert measured(theta, empty)[0] == 0
+
+
+def test_a_model_is_clearly_worse_by_the_standard_error_of_paired_losses():
+    """Against NumPy: the mean of the gaps, sample by sample, and its standard error; padding does not count."""
+    task, losses = _table_task()
+    random = np.random.default_rng(3)
+    mine, other = random.normal(size=(2, 300)).astype(np.float32)
+    for count in (2, 7, 130, 300):  # less than a batch, and more
+        for shift in (-0.5, 0.0, 0.1, 0.3):
+            gaps = (mine + np.float32(shift) - other)[:count].astype(np.float64)
+            expected = gaps.mean() > gaps.std(ddof=1) / np.sqrt(count)
+            assert bool(losses(task, mine + np.float32(shift), other, count)) == expected, (count, shift)
+    assert not losses(task, mine + 9, other, 1)  # one sample says nothing
+    assert not losses(task, mine + 9, other, 0)
+    mine[4] = np.nan
+    assert losses(task, mine, other, 7)
+    assert not losses(task, mine, other, 3)  # it is not among the client's samples
+
+
+def _table_task():
+    """Return a task whose losses are its parameters, one for each sample, and a function that compares two of them."""
+
+    class Table:
+        kind, dtype = "regression", jnp.float32
+
+        def apply(self, variables, x):
+            return variables.params[x], None
+
+        def losses(self, outputs, targets):
+            return outputs
+
+    def compare(task, mine, other, count):
+        data = Split(jnp.arange(300), jnp.zeros(300), jnp.int32(count))
+        return clearly_worse(task, Variables(jnp.asarray(mine)), Variables(jnp.asarray(other)), data)
+
+    return Table(), compare

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coterie.data.clients import Federation
+from coterie.data.clients import Federation, stack
 from coterie.data.embedded import Digits
 from coterie.data.partition import Classes, Groups, Natural
 from coterie.data.synthetic import PlantedGroups
@@ -227,6 +227,31 @@ def test_clients_train_alone_until_edges_are_dropped_and_then_mix_with_the_weigh
     for a, b in zip(jax.tree.leaves(trained.params), jax.tree.leaves(state.variables.params), strict=True):
         a = np.asarray(a, np.float64)
         np.testing.assert_allclose(np.einsum("ij,j...->i...", matrix, a), b, atol=2e-6)
+
+
+@pytest.mark.parametrize("serve", ["validated", "mixture"])
+def test_a_client_uses_its_own_model_where_the_mixture_is_clearly_worse(serve):
+    """Two pairs with opposite labels, all of one block: a mixture of a pair helps, one of all four is useless."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4, 60, 3)).astype(np.float32)
+    labels = (x[..., 0] > 0).astype(np.int32)
+    labels[2:] = 1 - labels[2:]
+    thirds = ((0, 20), (20, 40), (40, 60))
+    train, validation, test = (stack([(x[k, a:b], labels[k, a:b]) for k in range(4)]) for a, b in thirds)
+    federation = Federation(tuple("abcd"), train, validation, test, "classification", 2)
+    engine = Engine(Task.of(federation, Linear()), federation, choose_device("cpu"))
+    method = ScoolSBM(lr=0.5, epochs=20, sparsify_after=1, fraction=1.0, serve=serve)
+    graph = Graph.complete(4)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
+    state, _ = training.init()
+    state, _ = training.advance(state, 1, 1)
+    state, _ = training.next_stage(state, 1)
+    state = state._replace(weights=jnp.ones_like(state.weights), own_weight=jnp.ones_like(state.own_weight))
+    state, _ = training.advance(state, 2, 1)
+    weights = np.asarray(jax.tree.leaves(state.variables.params)[0])
+    np.testing.assert_allclose(weights, weights[:1].repeat(4, 0), atol=1e-5)  # training goes on from one mixture
+    scores = training.evaluate(state, 2)["test_score"]
+    assert (scores >= 0.8).all() if serve == "validated" else scores.mean() < 0.7, scores
 
 
 @pytest.mark.soak

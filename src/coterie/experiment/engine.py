@@ -59,6 +59,7 @@ class Engine:
         memory: int | None = None,
     ):
         self.task, self.device = task, device
+        self._limited = memory is not None
         self.plan = plan or plan_for(task, federation, device, memory=memory)
         self.size = len(federation)
         # Rows of every array of clients: on a mesh, each device has equally many.
@@ -196,12 +197,11 @@ class Engine:
         """Whether it takes longer to compile a program that evaluates all clients than to run it so many times.
 
         Not where clients are computed one by one: their numbers must be those of clients with other data elsewhere. On
-        a GPU it always does, but for data that are larger than its memory: there products without kernels of XLA's own
-        take a workspace that no limit knows of.
+        a GPU it always does.
         """
-        parts = (self.clients.validation, self.clients.test)
         if self.device.platform == "gpu":
-            return streamed_of(parts) is None
+            return True
+        parts = (self.clients.validation, self.clients.test)
         if self.plan.mode == "exact" or not task.dense or streamed_of(parts) is not None:
             return False
         stacks = [stack for part in parts for stack in (part.parts if is_buckets(part) else (part,))]
@@ -221,6 +221,8 @@ class Engine:
             self.traces += 1
             with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
+                # A GPU's products without kernels of XLA's own take a workspace that no limit on memory knows of.
+                light = light and not (self._limited and self.device.platform == "gpu")
                 options = options_for(self.device.platform, light, passes_left_out(self.plan))
                 self._compiled[signature] = compiled(lowered, options)
             self.seconds["compile"] += time.perf_counter() - start

@@ -140,6 +140,12 @@ DIFFERENCES = (
         "printed",
     ),
     Difference(
+        "SCooL: from round 11 on models are mixed with the weights of round 10, and a client uses the model it had just "
+        "trained where the mixture is clearly worse on its validation samples",
+        SCOOL,
+        "tuned",
+    ),
+    Difference(
         "scool-attention: one step of AdamW a round for the encoder (the paper: Adam; steps not stated)",
         ("scool-attention",),
     ),
