@@ -140,8 +140,8 @@ DIFFERENCES = (
         "printed",
     ),
     Difference(
-        "SCooL: from round 11 on models are mixed with the weights of round 10, and a client uses the model it had just "
-        "trained where the mixture is clearly worse on its validation samples",
+        "SCooL: from round 11 on models are mixed with the weights of round 10, and a client uses the model it had "
+        "just trained where the mixture is clearly worse on its validation samples",
         SCOOL,
         "tuned",
     ),
