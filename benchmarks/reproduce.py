@@ -39,11 +39,11 @@ COMMANDS = {
     "small": (
         "clusters --study table1",
         "clusters --study donors",
-        "component --part codecs --data covtype-binary --codecs none,draft,fused,fused-k-ef --seeds 1",
-        "scool --dataset digits --setting noniid --seeds 2",
-        "scool --dataset digits --setting sbm --seeds 2",
-        "pdbo --dataset digits --seeds 2",
-        "spdb --dataset digits --seeds 2 --rounds 2000",
+        "component --part codecs --data covtype-binary --codecs none,draft,fused,fused-k-ef",
+        "scool --dataset digits --setting noniid --seeds 3",
+        "scool --dataset digits --setting sbm --seeds 3",
+        "pdbo --dataset digits --seeds 3",
+        "spdb --dataset digits --seeds 3 --rounds 2000",
     ),
     "gpu": (  # the longest first
         f"pdbo {TEXT} --methods pdbo-mtl",

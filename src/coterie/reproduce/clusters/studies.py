@@ -7,6 +7,7 @@ training rows only. The error of a group is the root mean squared error of its h
 Where the answer is yes or no, as in the paper, there is its way to choose penalties, too: by cross-validation.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -95,14 +96,23 @@ def _models(kind: str) -> dict[str, Any]:
     from coterie import estimators as est
 
     if kind != "classification":
-        alone, pooled, ours = est.LocalRegression, est.PooledRegression, est.HierarchicalLinearRegression
-        return {LOCAL: alone(), SINGLE: pooled(), NO_DISTRICTS: ours(), OURS: ours()}
+        linear = est.HierarchicalLinearRegression
+        return {
+            LOCAL: est.LocalRegression(),
+            SINGLE: est.PooledRegression(),
+            NO_DISTRICTS: linear(),
+            OURS: linear(),
+        }
+    # With hardly any answers for each group the marginal likelihood, the estimator's default, finds large variances,
+    # and predictions at the mode are then too small: on validation rows of the donors its log-loss is 0.12 to 0.15,
+    # that of the restricted one, as of a single model, 0.09.
+    ours = partial(est.HierarchicalLogisticRegression, likelihood="restricted")
     return {
         LOCAL: est.LocalLogisticRegression(),
         SINGLE: est.PooledLogisticRegression(),
         CROSS_VALIDATED: est.HierarchicalLogisticRegressionCV(gammas=GRID, lambdas=GRID, covariance="isotropic"),
-        NO_DISTRICTS: est.HierarchicalLogisticRegression(),
-        OURS: est.HierarchicalLogisticRegression(),
+        NO_DISTRICTS: ours(),
+        OURS: ours(),
     }
 
 
