@@ -24,7 +24,7 @@ HEAD = """\
 One line for every row of a paper's table. *Paper* is what the paper prints, letter for letter. *As printed* is our run
 with the paper's settings, *tuned* our run with settings chosen on validation samples, for the same rounds, local steps and
 messages. What still differs from the paper is listed below each table, from the list in the code that the command prints,
-too. `make reproduce-small` (two CPU cores, 20 minutes) and `make reproduce-gpu` (one H200, 25 minutes) run the tables
+too. `make reproduce-small` (two CPU cores, 7 minutes) and `make reproduce-gpu` (one H200, 25 minutes) run the tables
 whose data can be had here; tables that need other data are at the end of each paper, with their command. A row without
 a figure of ours says so: it takes too long for these two commands.
 """
