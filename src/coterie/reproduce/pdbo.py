@@ -153,7 +153,8 @@ def reproduction(
 ) -> Reproduction:
     """Common predictors, personal weights (Terashita and Hara 2023): clients on a random directed network.
 
-    A round is an inner problem and an outer step; the paper has five or ten steps, and the last one is scored, too.
+    A round is an inner problem and an outer step; the paper has five or ten steps, and the last one is scored, too. As
+    printed, sgp and local always run one inner problem.
     """
     check_choice("dataset", dataset, DATASETS)
     check_choice("precision", precision, ("float32", "bfloat16"))
@@ -169,8 +170,9 @@ def reproduction(
         "method": {"lr": size.lr, "batch_size": size.batch, "weight_decay": WEIGHT_DECAY},
         "compare": {"methods": list(methods), "seeds": seeds, "splits": 1, "tune": False},
     }
-    # Patience that never runs out: the evaluation with the best validation accuracy is scored.
-    printed = {"rounds": length, "patience": length, "precision": precision}
+    # Patience that never runs out in any row: the evaluation with the best validation accuracy is scored.
+    longest = max(length, size.steps // PIECE)
+    printed = {"rounds": length, "patience": longest, "precision": precision}
     tuned = {"rounds": WARM * length, "evaluate_every": WARM // 2, "patience": WARM * length, "precision": precision}
     shorter = Difference("products of local training are computed in bfloat16")
     place = PAPER_COLUMNS.index(dataset) if dataset in CALLED else None
