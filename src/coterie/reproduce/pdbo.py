@@ -77,34 +77,38 @@ DIFFERENCES = (
     Difference("three base predictors (their number is not stated; three in the authors' program)"),
     Difference("one partition and one network serve all seeds (the paper does not say how often it ran)"),
     Difference(
-        "every inner problem starts at the same fresh predictors (not stated; as in the authors' program)",
+        "pdbo-mtl, as printed: every inner problem starts at the same fresh predictors (not stated; as in the authors' "
+        "program)",
         PDBO_ROWS,
         "printed",
     ),
     Difference(
-        "the step inside hyper-gradient push is the learning rate after its last decay (not stated; as in the authors' "
-        "program), and each iteration draws one minibatch and one set of links for both Jacobians",
+        "pdbo-mtl, as printed: the step inside hyper-gradient push is the learning rate after its last decay (not "
+        "stated; as in the authors' program), and each iteration draws one minibatch and one set of links for both "
+        "Jacobians",
         ("pdbo-mtl",),
         "printed",
     ),
     Difference(
-        "gradient push steps before it sends (the paper: after it; the same sequence, half a step apart)",
+        "pdbo-mtl: gradient push steps before it sends (the paper: after it; the same sequence, half a step apart)",
         PDBO_ROWS,
     ),
-    Difference("a client with a push-sum weight below 0.45 waits before it sends", METHODS_THAT_PUSH, "tuned"),
+    Difference("tuned: a client with a push-sum weight below 0.45 waits before it sends", METHODS_THAT_PUSH, "tuned"),
     Difference("sgp and local are scored where validation accuracy is best, too (the paper: at the end)"),
     Difference("local keeps each client's model of the best round on its validation samples", ("local",)),
     Difference(
-        "every row has as many minibatches as PDBO-MTL as printed; constant learning rate; the inner problem goes on "
-        "from its last solution; outer learning rate 0.1",
+        "tuned: every row has as many minibatches as PDBO-MTL as printed; constant learning rate; the inner problem "
+        "goes on from its last solution; outer learning rate 0.1",
         block="tuned",
     ),
     Difference(
-        "a fifth of a client's training samples is kept from the predictors and judges the weights",
+        "pdbo-mtl, tuned: a fifth of a client's training samples is kept from the predictors and judges the weights",
         PDBO_ROWS,
         "tuned",
     ),
-    Difference("the hyper-gradient is the follow-up's push-sum Neumann series", ("pdbo-mtl",), "tuned"),
+    Difference(
+        "pdbo-mtl, tuned: the hyper-gradient is the follow-up's push-sum Neumann series", ("pdbo-mtl",), "tuned"
+    ),
 )
 MODELS = {
     "mlp": (),
@@ -225,8 +229,9 @@ def _tuned(label: str, size: Size) -> dict[str, Any]:
 
 def _smaller(size: Size, clients: int, rounds: int) -> tuple[Difference, ...]:
     """Say what was asked for instead of the usual size."""
-    problems = Difference(f"{rounds} inner problems instead of {size.outer + 1}", PDBO_ROWS, "printed")
-    minibatches = Difference(f"as many minibatches as {problems.text} have", block="tuned")
+    inner = f"{rounds} inner problem{'s' if rounds > 1 else ''} instead of {size.outer + 1}"
+    problems = Difference(f"pdbo-mtl, as printed: {inner}", PDBO_ROWS, "printed")
+    minibatches = Difference(f"tuned: the minibatches of {inner}", block="tuned")
     fewer = Difference(f"{clients} clients instead of {size.clients}")
     return (*[problems, minibatches][: 2 * (rounds != size.outer + 1)], *[fewer][: clients != size.clients])
 

@@ -117,8 +117,10 @@ DIFFERENCES = (
     ),
     Difference("± is the mean over seeds of the spread over clients (how the paper combines seeds is not stated)"),
     Difference("the last round is scored (not stated)"),
-    Difference("no momentum, and SCooL's learning rate is constant (not stated)", block="printed"),
-    Difference("settings of the baselines other than the learning rate are our defaults", BASELINES, "printed"),
+    Difference("as printed: no momentum, and SCooL's learning rate is constant (not stated)", block="printed"),
+    Difference(
+        "as printed: settings of the baselines other than the learning rate are our defaults", BASELINES, "printed"
+    ),
     Difference("pfedgraph, scool-mmsbm: rows of ours, without figures in the paper", ("pfedgraph", "scool-mmsbm")),
     Difference(
         "tuned: same rounds, local steps, neighbours, batches and weight decay; learning rate (0.01, 0.05, 0.1, 0.2, "
@@ -140,14 +142,14 @@ DIFFERENCES = (
     ),
     Difference("spdb: the last layer is personal (not stated)", ("spdb-1-step", "spdb-5-epochs")),
     Difference(
-        "SCooL: temperature 2, ten samples for a cross-loss, losses measured against guessing (not stated, or "
-        "corrected: docs/reference/papers.md)",
+        "SCooL, as printed: temperature 2, ten samples for a cross-loss, losses measured against guessing (not stated, "
+        "or corrected: docs/reference/papers.md)",
         SCOOL,
         "printed",
     ),
     Difference(
-        "scool-sbm: one block for four clients, at most 25; ten sweeps of the E-step in each round; alpha fixed (not "
-        "stated, or corrected)",
+        "scool-sbm, as printed: one block for four clients, at most 25; ten sweeps of the E-step in each round; alpha "
+        "fixed (not stated, or corrected)",
         ("scool-sbm",),
         "printed",
     ),
@@ -157,8 +159,8 @@ DIFFERENCES = (
     ),
 )
 MIXED = Difference(
-    "SCooL: from round 11 on models are mixed with the weights of round 10, and a client uses the model it had just "
-    "trained where the mixture is clearly worse on its validation samples",
+    "SCooL, tuned: from round 11 on models are mixed with the weights of round 10, and a client uses the model it had "
+    "just trained where the mixture is clearly worse on its validation samples",
     SCOOL,
     "tuned",
 )
