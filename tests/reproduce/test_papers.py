@@ -191,6 +191,8 @@ def test_scool_with_all_neighbours_says_so():
     assert [each.text for each in short.differences[:2]] == ["7 rounds instead of 30", "10 clients instead of 20"]
     late = [any("from round 11 on" in each.text for each in table.differences) for table in (short, laid_out)]
     assert late == [False, True]
+    (longer,) = (each.text for each in short.differences if each.rows == ("fedavg",))
+    assert longer.startswith("fedavg: 75 epochs")  # five in each of 2.2 x 7 rounds
     assert not any("SCooL:" in sentence or "fedavg:" in sentence for sentence in said)  # rows that are not there
 
 
