@@ -85,7 +85,8 @@ def main() -> None:
         for name in asked.methods:
             for m_step in ("first-order", "mix"):
                 for temperature in TEMPERATURES:
-                    method = METHODS[name](**usual, m_step=m_step, temperature=temperature)
+                    # Always the mixture: validation samples that choose a model would judge it too well.
+                    method = METHODS[name](**usual, m_step=m_step, temperature=temperature, serve="mixture")
                     tried.append((f"scool-{name} {m_step} temperature {temperature:g}", method))
         for label, method in tried:
             scores = [100 * validated(engine, method, asked.rounds, seed) for seed, engine in enumerate(engines)]
