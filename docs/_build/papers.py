@@ -23,10 +23,11 @@ HEAD = """\
 
 One line for every row of a paper's table. *Paper* is what the paper prints, letter for letter. *As printed* is our run
 with the paper's settings, *tuned* our run with settings chosen on validation samples, for the same rounds, local steps and
-messages. What still differs from the paper is listed below each table, from the list in the code that the command prints,
-too. `make reproduce-small` (two CPU cores, 7 minutes) and `make reproduce-gpu` (one H200, 25 minutes) run the tables
-whose data can be had here; tables that need other data are at the end of each paper, with their command. A row without
-a figure of ours says so: it takes too long for these two commands.
+messages. What still differs from the paper is listed below each table, from the list in the code, as the command printed it
+when the table was run. `make reproduce-small` (two CPU cores, 7 minutes) and `make reproduce-gpu` (one H200, 25 minutes)
+run the tables whose data can be had here; tables that need other data are at the end of each paper, with their command. A
+row that was not run says so: it takes too long for these two commands. A cell that is empty beside others was not run
+either, or there is nothing to tune in it, or the paper has no such row.
 """
 
 Record = dict[str, Any]
@@ -53,7 +54,7 @@ def page(expected: dict[str, list[Record]], results: dict[str, Record]) -> str:
     parts, left = [HEAD], dict(results)
     for name, tables in expected.items():
         own = [with_all_rows(left.pop(table["title"], table), table) for table in tables]
-        own += [left.pop(title) for title in list(left) if left[title]["command"].split()[2] == name]
+        own += [left.pop(title) for title in sorted(left) if left[title]["command"].split()[2] == name]
         parts.append(f"\n## {heading(own)}\n")
         parts += [section(record) for record in own if "file" in record]
         parts.append(not_run([record for record in own if "file" not in record]))

@@ -147,6 +147,13 @@ def test_scool_has_the_papers_settings():
     )
 
 
+def test_one_step_takes_as_many_steps_as_five_epochs():
+    """50 images of a client, 5 of them for validation: 5 batches; 1,257 digits of 10 clients: 125 each, 13 batches."""
+    for dataset, batches in (("mnist", 5), ("digits", 13)):
+        laid_out = scool.reproduction(dataset, clients=10, rounds=3, methods=("cga-1-step",))
+        assert laid_out.tables["methods"]["cga-1-step"]["rounds"] == 3 * 5 * batches
+
+
 def test_scool_tuned_has_the_budget_of_the_paper():
     laid_out = scool.reproduction("cifar10", budgets=(2, 10))
     printed, tuned = (
@@ -182,6 +189,10 @@ def test_scool_with_all_neighbours_says_so():
     assert not any("instead of" in sentence for sentence in said)
     short = scool.reproduction("digits", rounds=7, clients=10)
     assert [each.text for each in short.differences[:2]] == ["7 rounds instead of 30", "10 clients instead of 20"]
+    late = [any("from round 11 on" in each.text for each in table.differences) for table in (short, laid_out)]
+    assert late == [False, True]
+    (longer,) = (each.text for each in short.differences if each.rows == ("fedavg",))
+    assert longer.startswith("fedavg: 75 epochs")  # five in each of 2.2 x 7 rounds
     assert not any("SCooL:" in sentence or "fedavg:" in sentence for sentence in said)  # rows that are not there
 
 
@@ -207,6 +218,14 @@ def test_bad_input(options, words):
 def test_a_setting_is_refused_in_python_too():
     with pytest.raises(CoterieError, match="dataset must be one of"):
         scool.reproduction("nothing")
+
+
+@pytest.mark.parametrize("options", [["spdb", "--speech"], ["scool", "--dataset", "miniimagenet", "--file"]])
+def test_a_file_that_is_not_there_is_named_with_its_option(options):
+    outcome = CliRunner().invoke(app, ["reproduce", *options, "nothing.npz"])
+    assert outcome.exit_code == 2
+    assert options[-1] in outcome.output
+    assert "nothing.npz" in outcome.output
 
 
 @pytest.mark.parametrize("option", ["--seeds", "--rounds", "--clients"])

@@ -118,6 +118,12 @@ def test_cells_and_sentences():
     )
 
 
+def test_the_page_in_the_docs_is_that_of_the_records():
+    build = runpy.run_path(str(PAGE))
+    written = build["PAGE"].read_text(encoding="utf-8")
+    assert build["page"](build["read_expected"](), build["read_results"]()) == written, "run docs/_build/papers.py"
+
+
 def test_the_page_has_what_was_run_and_what_was_not(done):
     folder, _ = done
     record = json.loads((folder / "reproduce.json").read_text()) | {"file": "2026-01-01-reproduce-x.json"}
@@ -140,7 +146,7 @@ def test_rows_of_the_paper_that_were_not_run_stand_below_those_that_were():
     assert "| `guess` (Majority) | 97.0 / 95.5 | 12.3 / 4.5 | 1 |" in lines
     assert "| `local` | 90.1 / 80.2 | not run |  |" in lines
     other = done | {"rows": [row | {"row": "guess, round 2", "printed": "12.3 / 4.5"}]}  # rows that are named otherwise
-    assert "not run" not in page({"paper": [planned]}, {other["title"]: other})
+    assert "| not run |" not in page({"paper": [planned]}, {other["title"]: other})
 
 
 def test_rows_that_several_commands_ran_make_one_record():

@@ -67,10 +67,11 @@ def _blocks(laid_out: Reproduction, only: str | None) -> dict[str, dict[str, Any
 
 
 def _option(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter as Typer wants it; a tuple is a text with commas."""
+    """Return a parameter as Typer wants it; a tuple is a text with commas, and a file is there."""
     hint, help_text = typing.get_args(parameter.annotation)
-    counts = int in (hint, *typing.get_args(hint))  # runs, rounds, clients: there is at least one
-    option = typer.Option(f"--{parameter.name}", help=help_text, min=1 if counts else None)
+    kinds = (hint, *typing.get_args(hint))
+    at_least = 1 if int in kinds else None  # runs, rounds, clients
+    option = typer.Option(f"--{parameter.name}", help=help_text, min=at_least, exists=Path in kinds)
     if typing.get_origin(hint) is tuple:
         return parameter.replace(annotation=Annotated[str | None, option], default=None)
     return parameter.replace(annotation=Annotated[hint, option])

@@ -77,34 +77,38 @@ DIFFERENCES = (
     Difference("three base predictors (their number is not stated; three in the authors' program)"),
     Difference("one partition and one network serve all seeds (the paper does not say how often it ran)"),
     Difference(
-        "every inner problem starts at the same fresh predictors (not stated; as in the authors' program)",
+        "pdbo-mtl, as printed: every inner problem starts at the same fresh predictors (not stated; as in the authors' "
+        "program)",
         PDBO_ROWS,
         "printed",
     ),
     Difference(
-        "the step inside hyper-gradient push is the learning rate after its last decay (not stated; as in the authors' "
-        "program), and each iteration draws one minibatch and one set of links for both Jacobians",
+        "pdbo-mtl, as printed: the step inside hyper-gradient push is the learning rate after its last decay (not "
+        "stated; as in the authors' program), and each iteration draws one minibatch and one set of links for both "
+        "Jacobians",
         ("pdbo-mtl",),
         "printed",
     ),
     Difference(
-        "gradient push steps before it sends (the paper: after it; the same sequence, half a step apart)",
+        "pdbo-mtl: gradient push steps before it sends (the paper: after it; the same sequence, half a step apart)",
         PDBO_ROWS,
     ),
-    Difference("a client with a push-sum weight below 0.45 waits before it sends", METHODS_THAT_PUSH, "tuned"),
+    Difference("tuned: a client with a push-sum weight below 0.45 waits before it sends", METHODS_THAT_PUSH, "tuned"),
     Difference("sgp and local are scored where validation accuracy is best, too (the paper: at the end)"),
     Difference("local keeps each client's model of the best round on its validation samples", ("local",)),
     Difference(
-        "every row has as many minibatches as PDBO-MTL as printed; constant learning rate; the inner problem goes on "
-        "from its last solution; outer learning rate 0.1",
+        "tuned: every row has as many minibatches as PDBO-MTL as printed; constant learning rate; the inner problem "
+        "goes on from its last solution; outer learning rate 0.1",
         block="tuned",
     ),
     Difference(
-        "a fifth of a client's training samples is kept from the predictors and judges the weights",
+        "pdbo-mtl, tuned: a fifth of a client's training samples is kept from the predictors and judges the weights",
         PDBO_ROWS,
         "tuned",
     ),
-    Difference("the hyper-gradient is the follow-up's push-sum Neumann series", ("pdbo-mtl",), "tuned"),
+    Difference(
+        "pdbo-mtl, tuned: the hyper-gradient is the follow-up's push-sum Neumann series", ("pdbo-mtl",), "tuned"
+    ),
 )
 MODELS = {
     "mlp": (),
@@ -153,7 +157,8 @@ def reproduction(
 ) -> Reproduction:
     """Common predictors, personal weights (Terashita and Hara 2023): clients on a random directed network.
 
-    A round is an inner problem and an outer step; the paper has five or ten steps, and the last one is scored, too.
+    A round is an inner problem and an outer step; the paper has five or ten steps, and the last one is scored, too. As
+    printed, sgp and local always run one inner problem.
     """
     check_choice("dataset", dataset, DATASETS)
     check_choice("precision", precision, ("float32", "bfloat16"))
@@ -169,8 +174,9 @@ def reproduction(
         "method": {"lr": size.lr, "batch_size": size.batch, "weight_decay": WEIGHT_DECAY},
         "compare": {"methods": list(methods), "seeds": seeds, "splits": 1, "tune": False},
     }
-    # Patience that never runs out: the evaluation with the best validation accuracy is scored.
-    printed = {"rounds": length, "patience": length, "precision": precision}
+    # Patience that never runs out in any row: the evaluation with the best validation accuracy is scored.
+    longest = max(length, size.steps // PIECE)
+    printed = {"rounds": length, "patience": longest, "precision": precision}
     tuned = {"rounds": WARM * length, "evaluate_every": WARM // 2, "patience": WARM * length, "precision": precision}
     shorter = Difference("products of local training are computed in bfloat16")
     place = PAPER_COLUMNS.index(dataset) if dataset in CALLED else None
@@ -223,8 +229,9 @@ def _tuned(label: str, size: Size) -> dict[str, Any]:
 
 def _smaller(size: Size, clients: int, rounds: int) -> tuple[Difference, ...]:
     """Say what was asked for instead of the usual size."""
-    problems = Difference(f"{rounds} inner problems instead of {size.outer + 1}", PDBO_ROWS, "printed")
-    minibatches = Difference(f"as many minibatches as {problems.text} have", block="tuned")
+    inner = f"{rounds} inner problem{'s' if rounds > 1 else ''} instead of {size.outer + 1}"
+    problems = Difference(f"pdbo-mtl, as printed: {inner}", PDBO_ROWS, "printed")
+    minibatches = Difference(f"tuned: the minibatches of {inner}", block="tuned")
     fewer = Difference(f"{clients} clients instead of {size.clients}")
     return (*[problems, minibatches][: 2 * (rounds != size.outer + 1)], *[fewer][: clients != size.clients])
 
