@@ -86,7 +86,7 @@ def refuse_too_large(clients: Clients, device: Device) -> None:
 def working_bytes(task: Task, federation: Federation) -> int:
     """Estimate what one client needs while it trains or is evaluated: every intermediate value of one batch, and
     several copies of the model (gradient, update, momentum)."""
-    x = jax.ShapeDtypeStruct((BATCH, *federation.sample_shape), federation.dtype)
+    x = jax.ShapeDtypeStruct((BATCH, *federation.sample_shape), jax.dtypes.canonicalize_dtype(federation.dtype))
     model = jax.eval_shape(task.init, jax.random.key(0))
     traced = jax.make_jaxpr(lambda model, x: task.apply(model, x)[0])(model, x)
     values = [variable.aval for equation in traced.eqns for variable in equation.outvars]

@@ -7,6 +7,7 @@ counts twice; operations that run at the same time each count with their own.
 """
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,6 +44,13 @@ class Operation(NamedTuple):
 
 def operations(folder: Path) -> list[Operation]:
     """Return the operations of the newest trace in a folder, the longest first; none where it has no such events."""
+    with warnings.catch_warnings():
+        # Python 3.12 and newer warn of the types of jaxlib's reader, which ends the process where warnings are errors.
+        warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
+        return _operations(folder)
+
+
+def _operations(folder: Path) -> list[Operation]:
     from jax.profiler import ProfileData
 
     found: dict[tuple[str, str, str], tuple[int, float]] = {}

@@ -225,7 +225,8 @@ def _parse(words: np.ndarray, form: str) -> np.ndarray:
 
     times = pd.to_datetime(words, format=form, errors="coerce", utc=True).tz_localize(None).to_numpy()
     fits = (times >= np.datetime64("1678-01-01")) & (times < np.datetime64("2262-01-01"))
-    return np.where(fits, times, np.datetime64("NaT")).astype("datetime64[ns]")
+    # NaT in the unit of `times`: nanoseconds would overflow where a year does not fit, and NumPy 2.5 warns of none.
+    return np.where(fits, times, np.array("NaT", times.dtype)).astype("datetime64[ns]")
 
 
 def part_of(times: np.ndarray, part: str) -> np.ndarray:
