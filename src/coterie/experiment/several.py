@@ -50,6 +50,10 @@ class OneOfSeveral(Place):
         """See `Place.any_of`."""
         return self.group.any_of(*flags)
 
+    def agree_to_stop(self) -> None:
+        """See `Place.agree_to_stop`."""
+        self.group.agreed = True
+
     def wait(self, what: str) -> None:
         """See `Place.wait`."""
         self.group.meet(what)
