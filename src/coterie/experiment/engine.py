@@ -101,7 +101,7 @@ class Engine:
         mesh = self.plan.mesh
         if mesh is None:
             return self.put(x)
-        split = NamedSharding(mesh, PartitionSpec(*[None] * axis, "clients"))
+        split = NamedSharding(mesh, PartitionSpec(*[None] * axis, CLIENTS))
         whole = NamedSharding(mesh, PartitionSpec())
 
         def sharding(value: Any, size: int) -> Any:

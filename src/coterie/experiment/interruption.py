@@ -96,7 +96,8 @@ def _nothing_dropped() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.unraisablehook = usual
+        if sys.unraisablehook is dropped:  # a later one of somebody else stays
+            sys.unraisablehook = usual
 
 
 @contextlib.contextmanager

@@ -98,6 +98,8 @@ class Loop:
         with held_back(self.place.together) as asked:
             while not (stop or self.ended()):
                 stop = self.step(asked)
+            if stop:
+                self.place.agree_to_stop()
         if stop:
             raise KeyboardInterrupt  # another process was asked to end
         return self.finish()

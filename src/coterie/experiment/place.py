@@ -91,6 +91,10 @@ class Place:
         """Return for each flag whether it is set in any process that shares the mesh."""
         return flags
 
+    def agree_to_stop(self) -> None:
+        """Take note that all processes that share the mesh stop here, before the end: one of them was asked to."""
+        return
+
     def wait(self, what: str) -> None:
         """Wait until all processes that share the mesh have come to this point."""
         return

@@ -18,12 +18,12 @@ from coterie.experiment.device import Device
 from coterie.experiment.fingerprint import digest_of_common, joined, sum_of_digests
 from coterie.experiment.job import Job
 from coterie.experiment.place import Place
-from coterie.experiment.sharded import orbax
 from coterie.experiment.sharing import load_together
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import fetched, my_rows, rows_placed, spread_rows
 from coterie.processes.group import Group, current
 from coterie.processes.launch import refuse_more_than_clients
+from coterie.storage.orbax import orbax
 from coterie.storage.toml import dump_toml
 
 __all__ = ["OneOfSeveral", "loading", "place_here"]
@@ -49,6 +49,10 @@ class OneOfSeveral(Place):
     def any_of(self, *flags: bool) -> tuple[bool, ...]:
         """See `Place.any_of`."""
         return self.group.any_of(*flags)
+
+    def agree_to_stop(self) -> None:
+        """See `Place.agree_to_stop`."""
+        self.group.agreed = True
 
     def wait(self, what: str) -> None:
         """See `Place.wait`."""

@@ -32,10 +32,11 @@ from coterie.peers.shards import elsewhere, fetched
 from coterie.processes.group import Group, current
 from coterie.storage.checkpoint import KEPT, refuse_differences, shape_and_dtype
 from coterie.storage.durable import durable_write, storage_errors, sync_folder
+from coterie.storage.orbax import errors_of_the_system, orbax
 from coterie.storage.owned import Unreadable, inside
 from coterie.storage.schema import each, mapping, read_json, table, text, whole, word
 
-__all__ = ["NAME", "SavedShards", "load", "newest", "orbax", "remove", "save"]
+__all__ = ["NAME", "SavedShards", "load", "newest", "remove", "save"]
 
 FORMAT = 1
 NAME = re.compile(r"step-(\d{8,15})")
@@ -71,9 +72,10 @@ def save(folder: Path, step: int, snapshot: Snapshot, of_clients: Snapshot, reco
     leaves = jax.tree_util.tree_flatten_with_path(snapshot._asdict())[0]
     flags = jax.tree.leaves(of_clients._asdict())
     with storage_errors(folder):
-        orbax().PyTreeCheckpointer().save(
-            (hidden / ARRAYS).absolute(), {str(number): leaf for number, (_, leaf) in enumerate(leaves)}
-        )
+        with errors_of_the_system(hidden / ARRAYS):
+            orbax().PyTreeCheckpointer().save(
+                (hidden / ARRAYS).absolute(), {str(number): leaf for number, (_, leaf) in enumerate(leaves)}
+            )
         digests = json.dumps(_digests(hidden, group, sync=True))
     files = {name: digest for part in group.exchange("digests", digests) for name, digest in json.loads(part).items()}
     if group.index == 0:
@@ -263,12 +265,3 @@ def _group() -> Group:
     group = current()
     assert group is not None, "a single process writes a single file"
     return group
-
-
-def orbax() -> Any:
-    """Return Orbax, which is not installed with coterie itself."""
-    try:
-        import orbax.checkpoint
-    except ImportError:
-        raise CoterieError("checkpoints of several processes need Orbax: pip install 'coterie[mesh]'") from None
-    return orbax.checkpoint

@@ -20,6 +20,7 @@ from coterie.peers import EXCHANGE
 from coterie.peers.arithmetic import add_clients, divided, in_chunks, no_clients
 from coterie.peers.base import Tree
 from coterie.peers.losses import Losses, all_finite, masked
+from coterie.peers.ring import SPREAD
 from coterie.peers.turns import one_by_one
 
 __all__ = ["Batched", "Plan"]
@@ -69,9 +70,8 @@ class Batched(Losses):
         missing = -count % mesh.size
         if missing:
             stacked = self._with_last(stacked, missing)
-        split = PartitionSpec("clients")
-        parts = jax.tree.map(lambda a: PartitionSpec() if is_same(a) else split, stacked, is_leaf=is_same)
-        done = jax.shard_map(run, mesh=mesh, in_specs=parts, out_specs=split, check_vma=False)(*stacked)
+        parts = jax.tree.map(lambda a: PartitionSpec() if is_same(a) else SPREAD, stacked, is_leaf=is_same)
+        done = jax.shard_map(run, mesh=mesh, in_specs=parts, out_specs=SPREAD, check_vma=False)(*stacked)
         return jax.tree.map(lambda a: a[:count], done) if missing else done
 
     def _with_last(self, stacked: Tree, times: int) -> Tree:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from coterie.numerics.tree import product, times
 
-__all__ = ["CLIENTS", "in_turn", "passing", "take", "weighted_sum"]
+__all__ = ["CLIENTS", "SPREAD", "in_turn", "passing", "take", "weighted_sum"]
 
 Tree = Any
 CLIENTS = "clients"  # the axis of the mesh

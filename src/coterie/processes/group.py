@@ -6,9 +6,7 @@ with a sentence that names it. JAX itself would wait for ever, or abort with a t
 """
 
 import contextlib
-import ctypes
 import os
-import signal
 import sys
 import threading
 import time
@@ -16,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coterie.errors import CoterieError
+from coterie.processes.abort import before_abort, sentences_for
 from coterie.processes.address import AUTO, PATIENCE, Address, refuse_unreachable
 
 __all__ = ["Group", "current", "join"]
@@ -24,8 +23,8 @@ BEAT, SILENCE = 1.0, 30.0  # seconds
 SENTENCE = 500  # letters
 LEAVING = 5.0  # seconds in which the others may read why this process stops
 HANGING_UP = 0.5  # seconds in which those that have done their part take leave of JAX's service in process 0
+COORDINATOR_GONE = "process 0 has ended, or cannot be reached any more"
 _joined: "list[Group]" = []
-_handlers: list[Any] = []
 
 
 class Group:
@@ -34,10 +33,11 @@ class Group:
     Attributes:
         index: the number of this process.
         count: how many there are.
+        agreed: whether all of them have agreed to stop before the end, and none has to be told.
     """
 
     def __init__(self, address: Address, client: Any):
-        self.index, self.count = address.process, address.processes
+        self.index, self.count, self.agreed = address.process, address.processes, False
         self._client, self._number, self._before = client, 0, ""
         self._others = [other for other in range(self.count) if other != self.index]
         self._over = threading.Event()
@@ -103,7 +103,7 @@ class Group:
             except Exception:  # the service is in process 0
                 unheard += 1
                 if unheard >= 2 and self.index != 0 and not self._over.is_set():
-                    self._end("process 0 has ended, or cannot be reached any more")
+                    self._end(COORDINATOR_GONE)
                 continue
             self._look(said)
 
@@ -171,6 +171,7 @@ def join(address: Address, versions: dict[str, str]) -> Group:
         refuse_unreachable(address)
     # Otherwise JAX aborts all processes when one is gone, before anybody can say which.
     jax.config.update("jax_enable_recoverability", True)
+    jax.config.update("jax_enable_preemption_service", False)  # it keeps SIGTERM to itself, and the run would go on
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     where = {} if address.coordinator == AUTO else {
         "coordinator_address": address.coordinator, "num_processes": address.processes, "process_id": address.process,
@@ -179,8 +180,12 @@ def join(address: Address, versions: dict[str, str]) -> Group:
         f"process {address.process} of {address.processes} has not met the others at {address.coordinator} within "
         f"{PATIENCE} s: start all of them, each with its own --process"
     )
+    twice = (
+        f"process {address.process} of {address.processes} is not let in at {address.coordinator}, where another one "
+        "may have the same number: give each its own --process"
+    )
     try:
-        with _not_longer_than(PATIENCE, late, silent=address.process == 0):  # it brings the service, which is talkative
+        with sentences_for(PATIENCE, late, twice):
             jax.distributed.initialize(
                 **where,  # type: ignore[arg-type]
                 initialization_timeout=10 * PATIENCE,
@@ -191,57 +196,19 @@ def join(address: Address, versions: dict[str, str]) -> Group:
         raise CoterieError(f"{late} ({str(error).strip().partition(chr(10))[0][:SENTENCE]})") from None
     from jax._src.distributed import global_state  # the texts have no public name yet; Orbax takes them here, too
 
-    group = Group(address, global_state.client)
-    _speak_before_abort(group)
+    client: Any = global_state.client
+    try:
+        client.key_value_set(f"coterie/number/{address.process}", "taken")
+    except RuntimeError:  # it must not speak for the process that has this number, nor sign it off
+        print(f"coterie: {twice}", file=sys.stderr, flush=True)
+        os._exit(2)
+    group = Group(address, client)
+    if group.index > 0:  # JAX aborts as soon as process 0 is gone
+        before_abort(f"{COORDINATOR_GONE}; process {group.index} ends, too", 1)
     group.watch()
     _joined.append(group)
     group.refuse_differences(versions)
     return group
-
-
-def _speak_before_abort(group: Group) -> None:
-    """Say who is gone when JAX's C++ code aborts, as it does as soon as process 0 is: no Python code can prevent that.
-
-    The handler is called by the thread that aborts, so it is one of C, not of Python's `signal`.
-    """
-    if group.index == 0:
-        return
-
-    def end(number: int) -> None:
-        sentence = f"coterie: process 0 has ended, or cannot be reached any more; process {group.index} ends, too\n"
-        os.write(2, sentence.encode())
-        os._exit(1)
-
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
-    _handlers.append(handler)  # C does not keep it alive
-    with contextlib.suppress(OSError, AttributeError):  # a system without such a library keeps JAX's own end
-        ctypes.CDLL(None).signal(int(signal.SIGABRT), handler)
-
-
-@contextlib.contextmanager
-def _not_longer_than(patience: float, sentence: str, silent: bool) -> Iterator[None]:
-    """End the process with a sentence if what is inside takes too long, where JAX itself would abort with a trace.
-
-    With `silent`, what C++ code prints to standard error meanwhile is dropped.
-    """
-    kept = os.dup(2)
-
-    def end() -> None:
-        os.write(kept, f"coterie: {sentence}\n".encode())
-        os._exit(2)
-
-    timer = threading.Timer(patience, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        if silent:
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        timer.cancel()
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def current() -> Group | None:
@@ -254,20 +221,25 @@ def told() -> Iterator[None]:
     """Tell the other processes that this one has done its part, or why it stops; nothing where it is alone."""
     try:
         yield
-    except Exception as error:
-        group = current()
-        if group is None:
-            raise
-        if type(error).__name__ == "JaxRuntimeError":  # in most cases, another process is gone
-            try:
-                group.wait_for_news()
-            except KeyboardInterrupt:  # whoever has started this process knows it, too
-                os._exit(1)
-        if not hasattr(error, "exit_code"):  # otherwise it was asked to end, and so were the others
-            sentence = str(error).strip().partition("\n")[0][:SENTENCE]
-            group.leave(sentence if isinstance(error, CoterieError) else f"{type(error).__name__}: {sentence}")
-        raise
-    finally:
+    except BaseException as error:
         group = current()
         if group is not None:
-            group.leave()
+            _tell(group, error)
+        raise
+    group = current()
+    if group is not None:
+        group.leave()
+
+
+def _tell(group: Group, error: BaseException) -> None:
+    """Tell the others why this process stops, if they do not stop, too."""
+    if type(error).__name__ == "JaxRuntimeError":  # in most cases, another process is gone
+        try:
+            group.wait_for_news()
+        except KeyboardInterrupt:  # whoever has started this process knows it, too
+            os._exit(1)
+    sentence = str(error).strip().partition("\n")[0][:SENTENCE]
+    if isinstance(error, KeyboardInterrupt) or hasattr(error, "exit_code"):  # the command line's own end after a signal
+        group.leave(None if group.agreed else "it was asked to end")
+    else:
+        group.leave(sentence if isinstance(error, CoterieError) else f"{type(error).__name__}: {sentence}")

@@ -68,7 +68,8 @@ def _watched(started: Sequence[subprocess.Popen], prints: Sequence[IO[bytes]]) -
                 return 0
             bad = [index for index, code in enumerate(codes) if code]
             if bad and asked:
-                return _wait(started[0])
+                _wait(started[0])
+                return 128 + abs(asked[0])
             if bad:
                 return _failed(started, prints, bad[0])
             time.sleep(POLL)

@@ -1,0 +1,18 @@
+"""A process that meets the others and waits for a text that nobody sends: `meeting.py HOST:PORT PROCESSES PROCESS`."""
+
+import sys
+
+from coterie.experiment.interruption import termination
+from coterie.processes.address import Address
+from coterie.processes.group import join, told
+
+
+def main(coordinator, processes, process):
+    with termination(), told():
+        group = join(Address(coordinator, int(processes), int(process)), {"version": "1"})
+        print("met", flush=True)
+        group._wait_for("coterie/never")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
