@@ -131,11 +131,11 @@ class Scool(LocalSGD, Method):
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         weights = jnp.zeros((here, slots), task.dtype)
         prior = self.start_prior(task, peers, variables, key)
-        own_weight, luck, heard = jnp.ones(here, task.dtype), (), ()
-        if self.holds:
-            luck = peers.each(jax.random.bits, peers.keys(jax.random.fold_in(key, 2)))
-            heard = nothing_heard(weights)
-        return State(variables, optimiser, weights, own_weight, prior, luck, heard=heard)
+        state = State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior)
+        if not self.holds:
+            return state
+        luck = peers.each(jax.random.bits, peers.keys(jax.random.fold_in(key, 2)))
+        return state._replace(luck=luck, heard=nothing_heard(weights))
 
     @abc.abstractmethod
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
