@@ -54,31 +54,31 @@ def spoken(partition: str, seed: int, **options: Any) -> Federation:
     return of(partition, data["x"], data["digit"], seed, clients=40, **options)
 
 
-def speakers(seed: int) -> Federation:
+def speakers(seed: int, **options: Any) -> Federation:
     """Return spoken digits of 30 clients; the recordings of a speaker are five clients, a hidden group."""
     data = arrays("fsdd_logmel.npz.xz")
     speaker = data["speaker"].astype(int)
-    return of("natural", data["x"], data["digit"], seed, 5 * speaker + data["index"] % 5, speaker)
+    return of("natural", data["x"], data["digit"], seed, 5 * speaker + data["index"] % 5, speaker, **options)
 
 
-def alphabets(seed: int) -> Federation:
+def alphabets(seed: int, **options: Any) -> Federation:
     """Return characters at 40 clients; four people's characters of an alphabet are a client, an alphabet is a group."""
     data = arrays("omniglot_small.npz.xz")
     images = np.unpackbits(data["bits"], axis=1)[:, : 105 * 105].reshape(-1, 21, 5, 21, 5).mean((2, 4))
     alphabet, drawer = data["alphabet"].astype(int), data["drawer"].astype(int)
     grey = np.round(255 * images).astype(np.uint8)
-    return of("natural", grey, data["label"], seed, 5 * alphabet + (drawer - 1) // 4, alphabet)
+    return of("natural", grey, data["label"], seed, 5 * alphabet + (drawer - 1) // 4, alphabet, **options)
 
 
-def sites(seed: int) -> Federation:
+def sites(seed: int, **options: Any) -> Federation:
     """Return handwritten digits of twelve sites."""
     data = arrays("femnist_digits_12clients.npz.xz")
-    return of("natural", data["x"], data["y"], seed, data["client"])
+    return of("natural", data["x"], data["y"], seed, data["client"], **options)
 
 
 DATA = {
-    "spoken-classes": lambda seed: spoken("classes", seed, classes=2),
-    "spoken-groups": lambda seed: spoken("groups", seed, groups=5),
+    "spoken-classes": lambda seed, **options: spoken("classes", seed, classes=2, **options),
+    "spoken-groups": lambda seed, **options: spoken("groups", seed, groups=5, **options),
     "spoken-speakers": speakers,
     "alphabets": alphabets,
     "sites": sites,

@@ -18,7 +18,8 @@ from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Tunes, method
 from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
-from coterie.methods.shared.scool import Evidence, Scool, State
+from coterie.methods.shared.evidence import Evidence
+from coterie.methods.shared.scool import Scool, State
 from coterie.numerics import attention, tree
 from coterie.peers import DENSE_LIMIT
 from coterie.peers.base import Peers

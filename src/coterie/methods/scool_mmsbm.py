@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from coterie.learning.task import Task
 from coterie.methods.base import method
-from coterie.methods.shared.scool import Evidence, State
+from coterie.methods.shared.evidence import Evidence
+from coterie.methods.shared.scool import State
 from coterie.methods.shared.scool_blocks import BlockScool, share_losses
 from coterie.numerics.blocks import mmsbm, sbm
 from coterie.peers.base import Peers

@@ -33,14 +33,15 @@ from coterie.learning.local_sgd import LocalSGD, Trained
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Info, Method, Topology, Tunes
 from coterie.methods.sends import CHANGE, GRADIENT, LOSS, MODEL, Sending, Sends
-from coterie.methods.shared.m_steps import OwnSamples, descend, loss_on, mix, move
+from coterie.methods.shared.evidence import Evidence, averaged, gather, judged_fairly, nothing_heard
+from coterie.methods.shared.m_steps import OwnSamples, descend, mix, move
 from coterie.methods.shared.neighbours import clearly_worse
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
 from coterie.traced import changed
 
-__all__ = ["Evidence", "Scool", "State"]
+__all__ = ["Scool", "State"]
 
 
 HELD = "held"  # instead of an m_step, once the weights are no longer inferred; not for configs
@@ -56,15 +57,7 @@ class State(NamedTuple):
     prior: Any
     luck: Any = ()  # [C] the seed with which each client draws the neighbours it keeps, until it has drawn them
     served: Any = ()  # the models that clients use, where they may be others than those that training goes on from
-
-
-class Evidence(NamedTuple):
-    """The input of the E-step: losses of a client's model on the neighbours' data and on its own."""
-
-    losses: jax.Array  # [C, D] mean cross-entropy of neighbour j's samples under my model
-    arrived: jax.Array  # [C, D] a finite answer arrived
-    own_loss: jax.Array  # [C] my model on my samples
-    baseline: jax.Array  # [C] the loss of guessing uniformly among my labels
+    heard: Any = ()  # the losses of the rounds so far, while clients train alone and weights are inferred
 
 
 @spec
@@ -95,6 +88,13 @@ class Scool(LocalSGD, Method):
     )
     cross_batch: int = param(
         10, "samples on which a neighbour evaluates a model; 0: all of its training data", at_least=0
+    )
+    memory: float = param(
+        0.7,
+        "while clients train alone, losses are averaged over rounds, each of which counts this much of the one after "
+        "it; 0: only the last round counts",
+        at_least=0,
+        at_most=1,
     )
     own: Literal["competes", "apart"] = param(
         "competes",
@@ -131,8 +131,11 @@ class Scool(LocalSGD, Method):
         optimiser = jax.vmap(self.optimiser().init)(variables.params)
         weights = jnp.zeros((here, slots), task.dtype)
         prior = self.start_prior(task, peers, variables, key)
-        luck = peers.each(jax.random.bits, peers.keys(jax.random.fold_in(key, 2))) if self.holds else ()
-        return State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior, luck)
+        state = State(variables, optimiser, weights, jnp.ones(here, task.dtype), prior)
+        if not self.holds:
+            return state
+        luck = peers.each(jax.random.bits, peers.keys(jax.random.fold_in(key, 2)))
+        return state._replace(luck=luck, heard=nothing_heard(weights))
 
     @abc.abstractmethod
     def start_prior(self, task: Task, peers: Peers, variables: Variables, key: jax.Array) -> Any:
@@ -158,14 +161,18 @@ class Scool(LocalSGD, Method):
         trained = peers.each(train, state.variables, state.optimiser, clients.train, keys)  # theta^{t+1/2}
         before, after = task.shared(state.variables.params), task.shared(trained.variables.params)
 
-        weights, own_weight, prior, served = state.weights, state.own_weight, state.prior, state.served
+        weights, own_weight, prior = state.weights, state.own_weight, state.prior
+        served, heard = state.served, state.heard
         if self.m_step == HELD:
             shared = mix(peers, after, *self._scaled(peers, weights, own_weight))
             if self.serve == "validated":
                 served = self._chosen(task, shared, trained.variables, peers, clients)
         else:
             samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
-            evidence = self._gather(task, after, samples, peers, clients)
+            evidence = gather(task, after, samples, peers, clients)
+            if self.holds:
+                fair = judged_fairly(task, trained.variables, evidence, peers, clients)
+                evidence, heard = averaged(fair, heard, self.memory, peers)
             weights, own_weight, prior, drift = self.e_step(task, state, after, evidence, peers, infer_key)
             if self.holds:
                 shared = after
@@ -177,7 +184,7 @@ class Scool(LocalSGD, Method):
                 shared = self._move(before, after, weights, own_weight, peers)
             shared = shared if drift is None else tree.plus(shared, drift)
         variables = Variables(task.join(shared, trained.variables.params), trained.variables.statistics)
-        state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck, served)
+        state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck, served, heard)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
 
     def _chosen(self, task: Task, mixed: Any, trained: Variables, peers: Peers, clients: Clients) -> Variables:
@@ -229,19 +236,6 @@ class Scool(LocalSGD, Method):
         indices, mask, _ = self._draw(data.x.shape[0], data.count, key, jnp.int32(0))
         return OwnSamples(data.x[indices], data.y[indices], mask, variables)
 
-    def _gather(self, task: Task, moved: Any, samples: OwnSamples, peers: Peers, clients: Clients) -> Evidence:
-        """Ask the neighbours for the loss of my model on their data; they use their own personal layers."""
-
-        def evaluate(shared: Any, samples: OwnSamples) -> jax.Array:
-            return loss_on(task, shared, samples)
-
-        losses, arrived = peers.ask(evaluate, moved, samples)  # L(D_j; theta_i)
-        own_loss = peers.each(evaluate, moved, samples)
-        labels = clients.labels.sum(1) if task.kind == "classification" else jnp.full(len(own_loss), task.outputs)
-        arrived = arrived & jnp.isfinite(losses)  # a loss that is not finite counts as no answer
-        baseline = jnp.log(jnp.maximum(labels, 2).astype(task.dtype))
-        return Evidence(jnp.where(arrived, losses, 0), arrived, own_loss, baseline)
-
     # -- the stage after sparsification -----------------------------------------------------------------------
 
     def stages(self) -> tuple[int, ...]:
@@ -269,7 +263,7 @@ class Scool(LocalSGD, Method):
     def narrow(self, state: State, take: Any) -> State:
         """Keep the weights of the remaining slots; from here on a client may use another model than it trains."""
         served = _copied(state.variables) if self.holds and self.serve == "validated" else ()
-        return state._replace(weights=take(state.weights), luck=(), served=served)
+        return state._replace(weights=take(state.weights), luck=(), served=served, heard=())
 
 
 @jax.jit

@@ -9,7 +9,8 @@ from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
-from coterie.methods.shared.scool import Evidence, Scool
+from coterie.methods.shared.evidence import Evidence
+from coterie.methods.shared.scool import Scool
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
 
