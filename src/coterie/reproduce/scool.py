@@ -158,8 +158,9 @@ DIFFERENCES = (
     ),
 )
 MIXED = Difference(
-    "SCooL, tuned: from round 11 on models are mixed with the weights of round 10, and a client uses the model it had "
-    "just trained where the mixture is clearly worse on its validation samples",
+    "SCooL, tuned: weights are inferred from the losses of ten rounds, and from round 11 on models are mixed with them; "
+    "a client judges its own model on validation samples, and uses the one it had just trained where the mixture is "
+    "clearly worse on these",
     SCOOL,
     "tuned",
 )

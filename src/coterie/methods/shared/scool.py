@@ -8,11 +8,12 @@ mine by these weights (the M-step). After some rounds all but the strongest edge
 The paper's M-step, `m_step = "first-order"`, adds the neighbours' moves to a client's own point in every round. It
 never brings the points together, so on a sparse directed graph the members of a group drift apart and their moves stop
 helping. Mixing the models contracts, but models that are mixed fit each other's data whether they should or not, and
-clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone trains alone and weights are inferred
-until edges are dropped; from then on the weights are held and the models mixed, with neighbours that were drawn. Losses
-say who is better than guessing, not whether a mixture is better than one's own model: where clients differ a little and
-have enough samples it is not. So a client uses the model it had just trained if the mixture is clearly worse on its
-validation samples (`serve = "validated"`); training goes on from the mixture all the same.
+clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone trains alone and weights are inferred,
+from the losses of all rounds so far (`evidence.py`), until edges are dropped; from then on the weights are held and the
+models mixed, with neighbours that were drawn. Losses say who is better than guessing, not whether a mixture is better
+than one's own model: where clients differ a little and have enough samples it is not. So a client uses the model it had
+just trained if the mixture is clearly worse on its validation samples (`serve = "validated"`); training goes on from
+the mixture all the same.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
