@@ -158,9 +158,9 @@ DIFFERENCES = (
     ),
 )
 MIXED = Difference(
-    "SCooL, tuned: weights are inferred from the losses of ten rounds, and from round 11 on models are mixed with them; "
-    "a client judges its own model on validation samples, and uses the one it had just trained where the mixture is "
-    "clearly worse on these",
+    "SCooL, tuned: weights are inferred from the losses of ten rounds; from round 11 on models are mixed with these; a "
+    "client judges its own model on validation samples, and uses the one it had just trained where the mixture is "
+    "clearly worse there",
     SCOOL,
     "tuned",
 )
