@@ -38,7 +38,7 @@ demo: $(VENV)/installed-demo
 # Tests compile thousands of small programs once each, where most of LLVM's optimisations cost more than they give (a third
 # of the time), and so does the newer of XLA's two ways to write loops (two fifths of the rest). `make soak` compiles
 # everything as users do.
-# JAX 0.11 has only the newer one, and does not start if it is asked for the other.
+# JAX 0.11 and later have only the newer one, and do not start if it is asked for the other.
 QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 EMITTERS = $$($(1)/bin/python -c 'from importlib.metadata import version as v; \
   print("--xla_cpu_use_fusion_emitters=false" * (v("jax").split(".")[:2] == ["0", "10"]))')

@@ -11,14 +11,14 @@ def doubled(x):
     return 2 * x
 
 
-def test_options_of_a_cpu_are_given_to_versions_they_were_tried_with(monkeypatch):
-    monkeypatch.setattr(jax, "__version_info__", (0, 10, 2))
-    assert "cse_barrier_expander" in options_for("cpu", False)["xla_disable_hlo_passes"]
-    assert options_for("cpu", True)["xla_backend_optimization_level"] == 0
+@pytest.mark.parametrize("version", [(0, 10, 2), (0, 11, 2), (0, 12, 0)])
+def test_barriers_hold_on_a_cpu_with_every_version(monkeypatch, version):
+    monkeypatch.setattr(jax, "__version_info__", version)
+    assert options_for("cpu", False) == {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
     assert options_for("cpu", False, ("cse",))["xla_disable_hlo_passes"].endswith(",cse")
-    monkeypatch.setattr(jax, "__version_info__", (0, 11, 0))
-    assert options_for("cpu", True) == {}
-    assert options_for("cpu", False, ("cse",)) == {"xla_disable_hlo_passes": "cse"}
+    light = options_for("cpu", True)
+    assert light["xla_backend_optimization_level"] == 0
+    assert ("xla_cpu_use_fusion_emitters" in light) == (version < (0, 11))
 
 
 def test_only_light_programs_of_a_gpu_do_without_kernels_of_their_own():
@@ -40,6 +40,11 @@ def test_an_option_that_xla_does_not_know_is_left_out():
         lowered.compile({"xla_of_the_future": 1})
     found = compiled(lowered, {"xla_of_the_future": 1, "xla_backend_optimization_level": 0, "xla_of_the_past": True})
     assert found(jnp.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_a_pass_that_xla_does_not_have_is_ignored():
+    lowered = jax.jit(doubled).lower(jnp.ones(3))
+    assert compiled(lowered, options_for("cpu", False, ("pass-of-the-future",)))(jnp.ones(3)).tolist() == [2, 2, 2]
 
 
 def test_other_errors_of_the_compiler_are_not_hidden():

@@ -1,7 +1,7 @@
 """What XLA is told about a program: passes that it leaves out, and how long it looks for faster code.
 
-Options are names in XLA, which come and go with its versions. Those for a CPU are given to the versions they were tried
-with. One that a version does not know is left out, so that a new version of JAX costs speed, not the run.
+Options are names in XLA, which come and go with its versions. One that a version does not know is left out, and a pass
+that it does not have is ignored, so that a new version of JAX costs speed, not the run.
 """
 
 import re
@@ -15,14 +15,10 @@ __all__ = ["compiled", "options_for"]
 # `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes
 # one kernel each, may not contain barriers, and stay loops.
 KEEP_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
-CPU_BEFORE = (0, 11)  # versions of JAX that this and the following was tried with
-# A light program as it is written. Compiling takes a quarter to a half of the time, and what is computed three to seven
-# times as long.
-LIGHT_ON_CPU = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
+# A light program as it is written. With JAX 0.10 compiling takes a quarter to a half of the time, and what is computed
+# three to seven times as long.
+LIGHT_ON_CPU = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OLDER_LOOPS = {"xla_cpu_use_fusion_emitters": False}  # quicker to compile; JAX 0.11 and later have only the newer way
 # On a GPU XLA tries kernels before it chooses, in arrays with 8 MB of padding on both sides to see what writes beyond
 # them: some 190 MB that a limit on memory would not know of.
 ON_GPU = {"xla_gpu_redzone_padding_bytes": 1 << 16}
@@ -43,8 +39,9 @@ def options_for(platform: str, light: bool, left_out: tuple[str, ...] = ()) -> d
     """
     if platform == "gpu":
         passes, options = left_out, ON_GPU | (LIGHT_ON_GPU if light else {})
-    elif platform == "cpu" and jax.__version_info__ < CPU_BEFORE:
-        passes, options = (*KEEP_BARRIERS, *left_out), dict(LIGHT_ON_CPU if light else {})
+    elif platform == "cpu":
+        older = OLDER_LOOPS if jax.__version_info__ < (0, 11) else {}
+        passes, options = (*KEEP_BARRIERS, *left_out), (LIGHT_ON_CPU | older if light else {})
     else:
         passes, options = left_out, {}
     return options | ({"xla_disable_hlo_passes": ",".join(passes)} if passes else {})
