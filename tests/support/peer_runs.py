@@ -1,5 +1,6 @@
 """Federations as processes of this machine: their files, the same as a simulation, what differs, how far they are."""
 
+import contextlib
 import os
 import textwrap
 import time
@@ -108,7 +109,11 @@ def listens(number):
     for table in ("tcp", "tcp6"):
         rows = [line.split() for line in Path(f"/proc/{number}/net/{table}").read_text().splitlines()[1:]]
         waiting |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
-    return any(os.readlink(file) in waiting for file in Path(f"/proc/{number}/fd").iterdir())
+    for file in Path(f"/proc/{number}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(file) in waiting:
+                return True
+    return False
 
 
 class Watch:
