@@ -80,7 +80,10 @@ def main() -> None:
                 for seed, both in enumerate(zip(engines, federations, strict=True))
             ]
             accuracy, area = np.mean(pairs, 0)
-            found[data][label] = {"accuracy": round(accuracy, 2), "area": None if np.isnan(area) else round(area, 4)}
+            found[data][label] = {
+                "accuracy": round(float(accuracy), 2),
+                "area": None if np.isnan(area) else round(float(area), 4),
+            }
             print(f"{data}: {label}: {found[data][label]}", flush=True)
     publish("scool-memory", device.label, {"rounds": asked.rounds, "seeds": asked.seeds, **usual, "data": found})
 
