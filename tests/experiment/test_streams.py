@@ -77,7 +77,8 @@ def test_a_folder_keeps_a_federation(images, folder):
 
 def test_misuse_is_one_sentence(images, folder, tmp_path):
     with pytest.raises(CoterieError, match=r'run\.memory must be a size such as "2 GB"'):
-        coterie.run(images, "logistic", memory="lots", rounds=1)
+        coterie.run(images, "logistic", memory="lots", rounds=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(CoterieError, match="one client's samples take"):
         coterie.run(images, "logistic", memory="1 kB", rounds=1)
     with pytest.raises(CoterieError, match="divided already"):

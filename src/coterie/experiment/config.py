@@ -30,6 +30,7 @@ from coterie.peers import ALL_TO_ALL
 from coterie.peers.faults import Faults
 from coterie.peers.world import World
 from coterie.spec import LARGEST_SEED, build, nearest, param, spec, to_dict
+from coterie.storage.memory import in_bytes
 
 __all__ = ["FORMAT", "SECTIONS", "Experiment", "RunSettings", "default_tables"]
 
@@ -79,6 +80,10 @@ class RunSettings:
     robust: Literal["clip"] | None = param(
         None, "clip: what others send counts only so far as it is near one's own, or at a hub near the middle"
     )
+
+    def __post_init__(self) -> None:
+        if self.memory is not None:
+            in_bytes(self.memory, "memory")  # refused here, before a folder is made
 
 
 @dataclasses.dataclass(frozen=True)
