@@ -19,7 +19,27 @@ def test_addresses(monkeypatch):
         address_of("auto", None, None)
     monkeypatch.setenv("SLURM_NTASKS", "4")
     monkeypatch.setenv("SLURM_PROCID", "3")
-    assert address_of("auto", None, None) == Address(AUTO, 4, 3)
+    assert address_of("auto", None, None) == Address(AUTO, 4, 3, patience=20)
+    assert address_of("auto", None, None, 600).patience == address_of("host:1", 2, 1, 600).patience == 600
+
+
+def test_a_coordinator_that_gets_its_name_later(monkeypatch):
+    """As a cluster names its processes when it starts them."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port, asked = listening.getsockname()[1], []
+        usual = socket.create_connection
+
+        def connect(address, timeout):
+            asked.append(address)
+            if len(asked) < 3:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            return usual(("127.0.0.1", port), timeout)
+
+        monkeypatch.setattr(socket, "create_connection", connect)
+        refuse_unreachable(Address(f"pod-0.pods:{port}", 2, 1))
+        assert asked == [("pod-0.pods", port)] * 3
 
 
 @pytest.mark.parametrize(
@@ -32,6 +52,8 @@ def test_addresses(monkeypatch):
         (("host:1", 0, 0), "--processes must be a whole number from 1 to 4096, not 0"),
         (("host:1", 2, 2), "--process 2: the processes are 0 to 1, because --processes is 2"),
         (("host:1", 2, -1), "--process -1: the processes are 0 to 1"),
+        (("host:1", 2, 1, 0.5), "--meet-within must be from 1 to 86,400 seconds, not 0.5"),
+        (("host:1", 2, 1, float("nan")), "--meet-within must be from 1 to 86,400 seconds, not nan"),
     ],
 )
 def test_wrong_addresses(given, sentence):
@@ -42,7 +64,7 @@ def test_wrong_addresses(given, sentence):
 
 def test_a_coordinator_that_cannot_be_reached_and_a_port_in_use():
     with pytest.raises(CoterieError, match=r"process 1: the coordinator 127\.0\.0\.1:\d+ cannot be reached"):
-        refuse_unreachable(Address(f"127.0.0.1:{free_port()}", 2, 1), patience=0.3)
+        refuse_unreachable(Address(f"127.0.0.1:{free_port()}", 2, 1, patience=0.3))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -22,6 +22,7 @@ __all__ = [
     "FaultsFile",
     "Flags",
     "Json",
+    "MeetWithin",
     "Memory",
     "Out",
     "Preallocate",
@@ -103,6 +104,14 @@ ProcessCount = Annotated[
 ]
 ProcessIndex = Annotated[
     int | None, typer.Option("--process", envvar="COTERIE_PROCESS", help="Which of them this is, counted from 0.")
+]
+MeetWithin = Annotated[
+    float | None,
+    typer.Option(
+        envvar="COTERIE_MEET_WITHIN",
+        metavar="SECONDS",
+        help="How long they wait for each other at the start (20); longer where a cluster starts them one by one.",
+    ),
 ]
 Precision = Annotated[
     str | None,

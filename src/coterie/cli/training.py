@@ -15,6 +15,7 @@ from coterie.cli.options import (
     FaultsFile,
     Flags,
     Json,
+    MeetWithin,
     Memory,
     Out,
     Preallocate,
@@ -65,6 +66,7 @@ def run(
     coordinator: Coordinator = None,
     processes: ProcessCount = None,
     process: ProcessIndex = None,
+    meet_within: MeetWithin = None,
     preallocate: Preallocate = False,
     profiled: Profiled = False,
     trust_code: TrustCode = False,
@@ -81,7 +83,7 @@ def run(
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 
-    address = address_of(coordinator, processes, process)
+    address = address_of(coordinator, processes, process, meet_within)
     if address is not None:
         only_python_speaks()
     world = {"participation": participation, "dropout": dropout, "slow": slow, "late": late}

@@ -11,19 +11,21 @@ from coterie.errors import CoterieError, shown
 __all__ = ["AUTO", "PATIENCE", "Address", "address_of", "free_port", "refuse_unreachable"]
 
 AUTO = "auto"  # the coordinator, if JAX shall find out from the variables of Slurm or Open MPI
-PATIENCE = 20  # seconds until all processes must have met
+PATIENCE = 20.0  # seconds until all processes must have met, unless told otherwise
+LONGEST = 86_400.0  # a day: a cluster may start them one after another
 MOST = 4096
 
 
 class Address(NamedTuple):
     """Process number `process` of `processes`, which meet at the coordinator: process 0, at HOST:PORT.
 
-    With "auto" the other two are those of Slurm or Open MPI.
+    With "auto" the other two are those of Slurm or Open MPI. They wait for each other for `patience` seconds.
     """
 
     coordinator: str
     processes: int
     process: int
+    patience: float = PATIENCE
 
     @property
     def host(self) -> str:
@@ -36,8 +38,10 @@ class Address(NamedTuple):
         return int(self.coordinator.rpartition(":")[2])
 
 
-def address_of(coordinator: str | None, count: int | None, index: int | None) -> Address | None:
-    """Check what was given on the command line, or by COTERIE_COORDINATOR, COTERIE_PROCESSES and COTERIE_PROCESS."""
+def address_of(
+    coordinator: str | None, count: int | None, index: int | None, patience: float | None = None
+) -> Address | None:
+    """Check what was given on the command line, or by variables such as COTERIE_COORDINATOR (cli/options.py)."""
     if coordinator is None:
         if count is not None or index is not None:
             raise CoterieError(
@@ -45,8 +49,11 @@ def address_of(coordinator: str | None, count: int | None, index: int | None) ->
                 "launch --processes N"
             )
         return None
+    patience = PATIENCE if patience is None else patience
+    if not 1 <= patience <= LONGEST:
+        raise CoterieError(f"--meet-within must be from 1 to {LONGEST:,.0f} seconds, not {patience:g}")
     if coordinator == AUTO:
-        return _of_a_cluster(os.environ)
+        return _of_a_cluster(os.environ)._replace(patience=patience)
     if count is None or index is None:
         raise CoterieError("--coordinator needs --processes N and --process I, the number of this one, counted from 0")
     host, _, port = coordinator.rpartition(":")
@@ -57,7 +64,7 @@ def address_of(coordinator: str | None, count: int | None, index: int | None) ->
     if not 0 <= index < count:
         last = "there is only process 0" if count == 1 else f"the processes are 0 to {count - 1}"
         raise CoterieError(f"--process {index}: {last}, because --processes is {count}")
-    return Address(coordinator, count, index)
+    return Address(coordinator, count, index, patience)
 
 
 def _of_a_cluster(variables: Mapping[str, str]) -> Address:
@@ -78,20 +85,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def refuse_unreachable(address: Address, patience: float = PATIENCE) -> None:
-    """Say in a sentence, before JAX would wait or abort, that the coordinator cannot be reached or has no free port."""
+def refuse_unreachable(address: Address) -> None:
+    """Say in a sentence, before JAX would wait or abort, that the coordinator cannot be reached or has no free port.
+
+    A name that nobody knows yet is tried again, too: a cluster gives a process its name when it starts it.
+    """
     if address.process == 0:
         _refuse_used_port(address.port)
         return
-    until, why = time.monotonic() + patience, ""
+    until, why = time.monotonic() + address.patience, ""
     while time.monotonic() < until:
         try:
             socket.create_connection((address.host, address.port), timeout=2).close()
             return
         except OSError as error:
             why = error.strerror or str(error)
-            if isinstance(error, socket.gaierror):
-                break  # a name that nobody knows will not be known in a moment
         time.sleep(0.2)
     raise CoterieError(
         f"process {address.process}: the coordinator {address.coordinator} cannot be reached ({why}); start process 0 "

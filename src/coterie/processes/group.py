@@ -6,6 +6,7 @@ with a sentence that names it. JAX itself would wait for ever, or abort with a t
 """
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 from coterie.errors import CoterieError
 from coterie.processes.abort import before_abort, sentences_for
-from coterie.processes.address import AUTO, PATIENCE, Address, refuse_unreachable
+from coterie.processes.address import AUTO, Address, refuse_unreachable
 
 __all__ = ["Group", "current", "join"]
 
@@ -178,17 +179,17 @@ def join(address: Address, versions: dict[str, str]) -> Group:
     }  # fmt: skip
     late = (
         f"process {address.process} of {address.processes} has not met the others at {address.coordinator} within "
-        f"{PATIENCE} s: start all of them, each with its own --process"
+        f"{address.patience:g} s: start all of them, each with its own --process; --meet-within lets them wait longer"
     )
     twice = (
         f"process {address.process} of {address.processes} is not let in at {address.coordinator}, where another one "
         "may have the same number: give each its own --process"
     )
     try:
-        with sentences_for(PATIENCE, late, twice):
+        with sentences_for(address.patience, late, twice):
             jax.distributed.initialize(
                 **where,  # type: ignore[arg-type]
-                initialization_timeout=10 * PATIENCE,
+                initialization_timeout=10 * math.ceil(address.patience),
                 heartbeat_timeout_seconds=2 * int(SILENCE),
                 shutdown_timeout_seconds=int(LEAVING),
             )

@@ -119,7 +119,8 @@ class LocalFederation:
     def events(self, seconds: float | None = None) -> Iterator[Event]:
         """Yield what members report, until all of them have ended, or for some seconds."""
         end = None if seconds is None else time.monotonic() + seconds
-        while self.running or not self._events.empty():
+        # Listeners, not processes: one that has ended is told of a moment later.
+        while any(listener.is_alive() for listener in self._listeners) or not self._events.empty():
             left = 0.2 if end is None else min(0.2, end - time.monotonic())
             if left <= 0:
                 return
