@@ -36,7 +36,7 @@ class Quick(LocalFederation):
     """Members that say one thing and fail; everyone follows them only when they have ended."""
 
     def command(self, name):
-        return [sys.executable, "-c", "print('{\"event\": \"note\"}'); raise SystemExit(3)"]
+        return [sys.executable, "-c", 'print(\'{"event": "note"}\'); raise SystemExit(3)']
 
 
 def test_no_end_is_missed(tmp_path):

@@ -290,7 +290,7 @@ class Loop:
         """Train on the graph that a checkpoint was written with."""
         weights = self.job.weights if graph.edges() == self.job.graph.edges() else np.zeros(graph.neighbours.shape)
         self.training = self._training(graph, weights)
-        self.training.method = self.job.method.at_stage(self.round + 1)
+        self.training.return_to_stage(self.round + 1)
 
     def finish(self) -> Result:
         """Return the result, and make the folder complete."""

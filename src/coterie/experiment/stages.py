@@ -20,6 +20,7 @@ class Stages:
     """What a `Training` does where a stage ends; it brings all that is used here."""
 
     method: Any
+    former: tuple[Any, ...] = ()  # the methods of the stages that have ended
     graph: Graph
     peers: Any
     engine: Any
@@ -63,9 +64,17 @@ class Stages:
         graph, slots = self.graph.keep(kept)
         rows = slots if self._ids is None else slots[self._ids]
         narrow = self.method.narrow(self.inner(state), slot_taker(padded_rows(rows, self.engine.rows)))
-        self.method = self.method.at_stage(first)
+        self._leave(first)
         self._use(graph, np.zeros(graph.neighbours.shape))
         return self.engine.place(self._with_memory(narrow))
+
+    def return_to_stage(self, first: int) -> None:
+        """Be where round `first` is: the graph is that of its stage already."""
+        for end in [end for end in self.method.stages() if end < first]:
+            self._leave(end + 1)
+
+    def _leave(self, first: int) -> None:
+        self.former, self.method = (*self.former, self.method), self.method.at_stage(first)
 
 
 def slot_taker(slots: np.ndarray) -> Callable[[jax.Array], jax.Array]:

@@ -106,9 +106,18 @@ class Training(Stages):
         return self.engine.place(self._with_memory(state))
 
     def shapes(self) -> Any:
-        """Return the structure, shapes and types of the method's state; nothing is computed or sent for it."""
-        inputs = (self.method, self._tables, self.engine.clients, self._init_key, None)
-        return jax.eval_shape(self._init, *inputs)[0]
+        """Return the structure, shapes and types of the method's state; nothing is computed or sent for it.
+
+        In a later stage they are those of the first one on the present graph, after each stage that has ended.
+        """
+
+        def state(methods: tuple[Method, ...], tables: Any, clients: Clients, key: Any) -> Any:
+            state, _ = self._init(methods[0], tables, clients, key, None)
+            for ended in methods[:-1]:
+                state = ended.narrow(state, lambda slots: slots)
+            return state
+
+        return jax.eval_shape(state, (*self.former, self.method), self._tables, self.engine.clients, self._init_key)
 
     def _starts(self, number: int) -> Callable[[], None]:
         return lambda: self.peers.start_round(number)

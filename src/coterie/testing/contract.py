@@ -238,7 +238,7 @@ def fast_equals_exact(case: Case) -> None:
 
 
 def resumes(case: Case) -> None:
-    """Continue from a checkpoint with the same bits."""
+    """Continue from a checkpoint with the same bits, and in a later stage with a state of the same form."""
     training = case.training("fast")
     block = training.rounds_to_stage(1, ROUNDS)
     state, _ = training.init()
@@ -251,6 +251,16 @@ def resumes(case: Case) -> None:
     straight, _ = training.advance(state, 1 + block, block)
     resumed, _ = training.advance(restored, 1 + block, block)
     _assert_close(jax.device_get(straight), jax.device_get(resumed), 0.0, "a resumed run differs")
+    for end in case.method.stages()[:1]:
+        narrowed, _ = training.next_stage(straight, end)
+        graph = training.graph
+        later = case.training("fast", engine=training.engine, graph=(graph, np.zeros(graph.present.shape)))
+        later.return_to_stage(end + 1)
+        forms = [
+            {jax.tree_util.keystr(path): (a.shape, a.dtype) for path, a in jax.tree_util.tree_leaves_with_path(state)}
+            for state in (narrowed, later.outline())
+        ]
+        assert forms[0] == forms[1], "after a stage the state has another form than a run that is resumed there expects"
 
 
 def ledger_is_right(case: Case) -> None:
