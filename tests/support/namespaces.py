@@ -1,18 +1,21 @@
-"""Members in network namespaces of their own (Linux, as root): a network that can really be cut in two.
+"""Members and processes in network namespaces of their own (Linux, as root).
 
-Everybody hangs on one of two bridges, which a cable joins; without it the two halves do not reach each other.
+`CutNetwork`: everybody hangs on one of two bridges, which a cable joins; without it the two halves do not reach each
+other. `TwoHosts`: two machines, each with a name that it knows itself by, as Debian has it, at a loopback address.
 """
 
 import contextlib
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from coterie.sites.local import LocalFederation
 
-__all__ = ["CutNetwork", "can_cut"]
+__all__ = ["CutNetwork", "TwoHosts", "can_cut"]
 
 PORT = 7447
+FILES = Path("/etc/netns")  # what `ip netns exec` lays over /etc
 PREFIX = "cot-"  # of the names of namespaces, then the number of the process that made them
 
 
@@ -95,3 +98,46 @@ class CutNetwork(LocalFederation):
             if owner == str(os.getpid()) or not os.path.exists(f"/proc/{owner}"):
                 with contextlib.suppress(subprocess.CalledProcessError):
                     _ip("netns", "del", space)
+
+
+class TwoHosts:
+    """Machines node-a and node-b with a cable between them; a context manager.
+
+    A machine's own name is a loopback address in its /etc/hosts, as on Debian; the other one's is a real address.
+    """
+
+    names = ("node-a", "node-b")
+
+    def __init__(self):
+        self.spaces = [f"{PREFIX}{os.getpid()}-{name}" for name in self.names]
+
+    def __enter__(self):
+        a, b = self.spaces
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._remove)
+            for space in self.spaces:
+                _ip("netns", "add", space)
+            _ip("link", "add", "eth0", "netns", a, "type", "veth", "peer", "name", "eth0", "netns", b)
+            for i, space in enumerate(self.spaces):
+                _inside(space, "ip", "addr", "add", f"10.78.0.{i + 1}/24", "dev", "eth0")
+                for device in ("eth0", "lo"):
+                    _inside(space, "ip", "link", "set", device, "up")
+                known = ["127.0.0.1 localhost", f"127.0.1.1 {self.names[i]}", f"10.78.0.{2 - i} {self.names[1 - i]}"]
+                (FILES / space).mkdir(parents=True, exist_ok=True)
+                (FILES / space / "hosts").write_text("\n".join(known) + "\n")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._stack.close()
+
+    def command(self, host, words):
+        """Return the words that run a command on one of the hosts, under its name."""
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.names[host], *map(str, words)]
+        return ["ip", "netns", "exec", self.spaces[host], *named]
+
+    def _remove(self):
+        for space in self.spaces:
+            shutil.rmtree(FILES / space, ignore_errors=True)
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("netns", "del", space)

@@ -17,6 +17,7 @@ from typing import Any
 from coterie.errors import CoterieError
 from coterie.processes.abort import before_abort, sentences_for
 from coterie.processes.address import AUTO, Address, refuse_unreachable
+from coterie.processes.reachable import listen_at_own_address, unreachable
 
 __all__ = ["Group", "current", "join"]
 
@@ -209,6 +210,7 @@ def join(address: Address, versions: dict[str, str]) -> Group:
     group.watch()
     _joined.append(group)
     group.refuse_differences(versions)
+    listen_at_own_address(group, global_state.coordinator_address or address.coordinator)
     return group
 
 
@@ -224,8 +226,12 @@ def told() -> Iterator[None]:
         yield
     except BaseException as error:
         group = current()
-        if group is not None:
-            _tell(group, error)
+        if group is None:
+            raise
+        sentence = unreachable(group.index, error)
+        _tell(group, sentence or error)
+        if sentence is not None:
+            raise sentence from None
         raise
     group = current()
     if group is not None:
