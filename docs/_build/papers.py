@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "src"))
+from coterie.reproduce.cells import cost_cell  # noqa: E402
+
 PAGE = ROOT / "docs" / "results" / "papers.md"
 RESULTS = ROOT / "benchmarks" / "results"
 PAPERS = ("scool", "pdbo", "clusters", "component", "spdb")  # modules of coterie.reproduce, in this order on the page
@@ -45,7 +48,6 @@ def read_results(folder: Path = RESULTS) -> dict[str, Record]:
 
 def read_expected() -> dict[str, list[Record]]:
     """Return the tables of every paper as the code has them, before anything is run."""
-    sys.path.insert(0, str(ROOT / "src"))
     modules = {name: importlib.import_module(f"coterie.reproduce.{name}") for name in PAPERS}
     return {name: module.expected() for name, module in modules.items() if hasattr(module, "expected")}
 
@@ -78,13 +80,14 @@ def heading(records: Iterable[Record]) -> str:
 
 def section(record: Record) -> str:
     """Return a table that was run."""
-    columns = {"paper": "paper", "printed": "as printed", "tuned": "tuned", "gain": "over alone"}
-    shown = {key: head for key, head in columns.items() if any(row[key] for row in record["rows"])}
+    columns = {"paper": "paper", "printed": "as printed", "tuned": "tuned", "gain": "over alone", "cost": "MB"}
+    rows = [row | {"cost": cost_cell(row["figures"])} for row in record["rows"]]
+    shown = {key: head for key, head in columns.items() if any(row[key] for row in rows)}
     seeds = "" if record["seeds"] is None else str(record["seeds"])
     commands = "".join(f"    {each}\n" for each in record["command"].splitlines())
     text = f"\n### {record['title']}\n\n{record['source']}. Cells: {record['statistics']}.\n\n{commands}\n"
     text += line(["row", *shown.values(), "seeds"]) + line(["---"] * (len(shown) + 2))
-    for row in record["rows"]:
+    for row in rows:
         name = f"`{row['row']}`" + (f" ({row['name']})" if row["name"] else "")
         cells = row if row["figures"] or row["printed"] or row["tuned"] else row | {"printed": "not run"}
         text += line([name, *(cells[key] for key in shown), "" if cells["printed"] == "not run" else seeds])
@@ -95,7 +98,7 @@ def section(record: Record) -> str:
 
 def not_run(records: list[Record]) -> str:
     """Return the paper's figures of tables that were not run, one column each, and how to run them."""
-    records = [record for record in records if record["rows"]]
+    records = [record for record in records if any(row["paper"] for row in record["rows"])]
     if not records:
         return ""
     text = "\n### Not run here\n\n"
@@ -104,7 +107,7 @@ def not_run(records: list[Record]) -> str:
         text += f"- {record['title']} ({record['source']}): {needs}`{record['command']}`\n"
     rows: dict[str, dict[str, str]] = {}
     for record in records:
-        for row in record["rows"]:
+        for row in (row for row in record["rows"] if row["paper"]):
             name = f"`{row['row']}`" + (f" ({row['name']})" if row["name"] else "")
             rows.setdefault(name, {})[record["title"]] = row["paper"]
     titles = [record["title"] for record in records]

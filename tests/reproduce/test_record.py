@@ -11,10 +11,14 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from coterie.cli.papers import as_command
+from coterie.comparison.comparison import Comparison
 from coterie.errors import CoterieError
+from coterie.learning.score import SCORES
 from coterie.reproduce import Difference, Reproduction, differences_of
-from coterie.reproduce.record import cell, expected, merged, over_clients, repeat
+from coterie.reproduce.cells import cell, cost_cell
+from coterie.reproduce.record import better_as_printed, expected, merged, over_clients, repeat, with_rows
 
+ACCURACY, RMSE = SCORES["accuracy"], SCORES["rmse"]
 PAGE = Path(__file__).parents[2] / "docs" / "_build" / "papers.py"
 TABLES = {
     "partition": {"clients": 4, "classes": 2},
@@ -89,6 +93,39 @@ def test_the_file_has_every_figure_and_the_command(done):
     assert rows["local"]["gain"] == ""
 
 
+class Run:
+    """A run with one validation score per client."""
+
+    def __init__(self, *scores):
+        self.final = {"validation_score": np.array(scores)}
+
+
+def test_a_row_that_validates_better_as_printed_is_tuned_so(monkeypatch):
+    """Of three rows, `b` validates better as printed, on average over its runs; `c` has no validation samples."""
+
+    def compared(b, tried):
+        results = {"a": [Run(0.5, 0.6)], "b": b, "c": [Run(np.nan, np.nan)]}
+        return Comparison(results, {}, None, "", tuning={"b": [{"chosen": {"lr": tried}}]})
+
+    monkeypatch.setattr(Comparison, "score", ACCURACY)
+    printed, tuned = compared([Run(0.9, 0.9), Run(0.5, np.nan)], 1.0), compared([Run(0.8, 0.8), Run(0.4, 0.4)], 2.0)
+    assert better_as_printed({"printed": printed, "tuned": tuned}) == ["b"]
+    assert better_as_printed({"tuned": tuned}) == []
+    mixed = with_rows(tuned, printed, ["b"])
+    assert mixed.results == tuned.results | {"b": printed.results["b"]}
+    assert mixed.tuning == printed.tuning
+    monkeypatch.setattr(Comparison, "score", RMSE)  # lower is better
+    assert better_as_printed({"printed": printed, "tuned": tuned}) == []
+    assert better_as_printed({"printed": tuned, "tuned": printed}) == ["b"]
+
+
+def test_what_a_row_costs():
+    sent = {"printed": {"bytes_per_client": 2.5e6}, "tuned": {"bytes_per_client": 1234.5e6}}
+    assert cost_cell(sent) == "2.5 / 1,234"
+    assert cost_cell({"tuned": sent["printed"], "printed": sent["printed"]}) == "2.5"
+    assert cost_cell({"printed": {"failed": "diverged"}}) == ""
+
+
 def test_a_column_that_is_not_there_is_refused():
     outcome = CliRunner().invoke(command(), ["paper", "--only", "all"])
     assert isinstance(outcome.exception, CoterieError)
@@ -130,7 +167,7 @@ def test_the_page_has_what_was_run_and_what_was_not(done):
     other = expected(small("The same on photographs"), "coterie reproduce paper --big", "CIFAR-10")
     planned = expected(small(), "coterie reproduce paper")
     text = runpy.run_path(str(PAGE))["page"]({"paper": [planned, other]}, {record["title"]: record})
-    assert "| row | paper | as printed | over alone | seeds |" in text
+    assert "| row | paper | as printed | over alone | MB | seeds |" in text
     assert text.count("| `guess` (Majority) | 97.0 / 95.5 |") == 2  # run, and only printed by the paper
     assert "needs CIFAR-10: `coterie reproduce paper --big`" in text
     assert "(../../benchmarks/results/2026-01-01-reproduce-x.json)" in text

@@ -30,11 +30,12 @@ def text_table(title: str, columns: Sequence[str], caption: str, wrap: bool = Fa
 
 def print_record(record: Mapping[str, Any], console: Any) -> None:
     """Print a record of `coterie.reproduce.record`: a table, and below it what the cells are and what differs."""
-    from coterie.reproduce.record import BLOCKS
+    from coterie.reproduce.cells import BLOCKS, cost_cell
 
-    columns = {"row": "row", "paper": "paper", **BLOCKS, "gain": "over alone"}
-    shown = {key: head for key, head in columns.items() if any(row[key] for row in record["rows"])}
-    rows = [[row[key] or "-" for key in shown] for row in record["rows"]]
+    columns = {"row": "row", "paper": "paper", **BLOCKS, "gain": "over alone", "cost": "MB"}
+    full = [row | {"cost": cost_cell(row["figures"])} for row in record["rows"]]
+    shown = {key: head for key, head in columns.items() if any(row[key] for row in full)}
+    rows = [[row[key] or "-" for key in shown] for row in full]
     words = record["statistics"]
     if sum(max(map(len, cells)) + 2 for cells in zip(shown.values(), *rows, strict=True)) > console.width:
         rows = [[re.sub(r" \[.*\]", "", text) for text in row] for row in rows]  # the spread over seeds
@@ -45,7 +46,8 @@ def print_record(record: Mapping[str, Any], console: Any) -> None:
     console.print(table)
     if "paper" in shown:
         console.print(f"paper: {record['source']}", markup=False, soft_wrap=True)
-    console.print(f"cells: {words}; seeds: {record['seeds']}", markup=False, soft_wrap=True)
+    cost = "; MB: sent and received by a client" if "cost" in shown else ""
+    console.print(f"cells: {words}{cost}; seeds: {record['seeds']}", markup=False, soft_wrap=True)
     for line in record["differences"]:
         console.print(f"differs: {line}", markup=False, soft_wrap=True)
 

@@ -8,9 +8,11 @@ codecs) make their rows themselves.
      "rows": [{"row", "name", "paper", "printed", "tuned", "gain", "figures": {"printed": {...}, "tuned": {...}}}],
      "differences": [...]}
 
-Cells are text, with "" where there is nothing; figures are numbers, in per cent where the score is.
+Cells are text, with "" where there is nothing; figures are numbers, in per cent where the score is. Where both columns
+run, a row whose settings as printed have the better validation score is the same in both.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.reproduce import STATISTICS, Reproduction, differences_of
+from coterie.reproduce.cells import BLOCKS, SPREADS, cell, gain_cell
 from coterie.storage.commands import command
 from coterie.storage.durable import durable_write, storage_errors
 
@@ -26,23 +29,20 @@ if TYPE_CHECKING:
     from coterie.comparison.comparison import Comparison
 
 __all__ = [
-    "BLOCKS",
     "FILE",
     "Record",
-    "cell",
+    "better_as_printed",
     "expected",
     "figures_of",
     "make_record",
     "merged",
     "record_of",
     "repeat",
+    "with_rows",
     "write_record",
 ]
 
 FILE = "reproduce.json"
-BLOCKS = {"printed": "ours, as printed", "tuned": "ours, tuned"}  # the columns of ours, and their headings
-SPREADS = ("clients", "seeds")  # written after ±, other statistics after /
-DIVERGED = "diverged"
 
 Record = dict[str, Any]
 
@@ -96,6 +96,9 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
         command: the command that repeats them.
         device: where they ran.
     """
+    kept = better_as_printed(found)
+    if kept:
+        found = {**found, "tuned": with_rows(found["tuned"], found["printed"], kept)}
     figures = {block: figures_of(comparison) for block, comparison in found.items()}
     labels = list(dict.fromkeys(label for block in figures.values() for label in block))
     last = list(figures)[-1]
@@ -108,6 +111,7 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
         rows.append(about | cells | {"gain": gain, "figures": own})
     notes = differences_of(laid_out.differences, labels, list(found))
     notes += [f"{label}, {BLOCKS[b]}: {why}" for b, each in found.items() for label, why in each.failures.items()]
+    notes += [f"tuned: {', '.join(kept)} as printed, because that has the better validation score"][: len(kept)]
     return make_record(
         laid_out.title,
         laid_out.source,
@@ -117,6 +121,32 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
         differences=notes,
         seeds=max(len(runs) for each in found.values() for runs in each.results.values()),
         device=device,
+    )
+
+
+def better_as_printed(found: Mapping[str, "Comparison"]) -> list[str]:
+    """Return the rows whose settings as printed have a better mean validation score than the tuned ones."""
+    if not {"printed", "tuned"} <= found.keys():
+        return []
+    printed, tuned = ({label: _validation(runs) for label, runs in found[b].results.items()} for b in BLOCKS)
+    sign = found["tuned"].score.sign
+    return [label for label in printed if label in tuned and sign * printed[label] > sign * tuned[label]]
+
+
+def _validation(runs: Sequence[Any]) -> float:
+    """Return the mean over runs and clients of the score on validation samples; NaN where nobody has any."""
+    scores = np.concatenate([run.final["validation_score"] for run in runs])
+    known = scores[np.isfinite(scores)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def with_rows(tuned: "Comparison", printed: "Comparison", labels: Sequence[str]) -> "Comparison":
+    """Return the tuned comparison with some of the rows as printed."""
+    chosen = {label: printed.tuning[label] for label in labels if label in printed.tuning}
+    return dataclasses.replace(
+        tuned,
+        results=tuned.results | {label: printed.results[label] for label in labels},
+        tuning={label: each for label, each in tuned.tuning.items() if label not in labels} | chosen,
     )
 
 
@@ -152,9 +182,11 @@ def _differences(records: Sequence[Record]) -> list[str]:
 
 
 def expected(laid_out: Reproduction, command: str, needs: str = "") -> Record:
-    """Return the record of a table that was not run: the paper's rows, and the command."""
+    """Return the record of a table that was not run: its rows with the paper's figures, and the command."""
+    labels = dict.fromkeys([*laid_out.paper, *laid_out.tables["compare"]["methods"]])
     rows = [
-        {"row": label, "name": laid_out.names.get(label, ""), "paper": text} for label, text in laid_out.paper.items()
+        {"row": label, "name": laid_out.names.get(label, ""), "paper": laid_out.paper.get(label, "")}
+        for label in labels
     ]
     words = _in_words(laid_out.columns)
     return make_record(laid_out.title, laid_out.source, rows, statistics=words, command=command, needs=needs)
@@ -206,32 +238,6 @@ def _gain(label: str, means: Mapping[str, np.ndarray], comparison: "Comparison")
     gaps = comparison.score.sign * (means[label] - means[comparison.baseline])
     error = float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else None
     return {"gain": float(gaps.mean()), "gain_error": error}
-
-
-def cell(figures: Mapping[str, Any], columns: Sequence[str], decimals: int = 2) -> str:
-    """Write the statistics of a row as the paper does; our spread over seeds follows in brackets.
-
-    >>> cell({"mean": 91.234, "clients": 5.0, "seeds": 0.127}, ("mean", "clients"))
-    '91.23 ± 5.00 [0.13]'
-    >>> cell({"mean": 39.66, "p10": 36.5, "seeds": None}, ("mean", "p10"), 1)
-    '39.7 / 36.5'
-    """
-    if "failed" in figures:
-        return DIVERGED if DIVERGED in figures["failed"] else "no result"
-    text = ""
-    for name in columns:
-        mark = "" if not text else " ± " if name in SPREADS else " / "
-        text += f"{mark}{figures[name]:.{decimals}f}"
-    seeds = figures.get("seeds")
-    return text if seeds is None or "seeds" in columns else f"{text} [{seeds:.{decimals}f}]"
-
-
-def gain_cell(figures: Mapping[str, Any], decimals: int = 2) -> str:
-    """Write the gain over training alone with its standard error."""
-    if figures.get("gain") is None:
-        return ""
-    error = "" if figures["gain_error"] is None else f" ± {figures['gain_error']:.{decimals}f}"
-    return f"{round(figures['gain'], decimals) + 0.0:+.{decimals}f}{error}"  # + 0.0: there is no minus zero
 
 
 def _in_words(columns: Sequence[str], gain_of: str = "") -> str:

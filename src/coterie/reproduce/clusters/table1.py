@@ -18,9 +18,10 @@ import numpy as np
 from coterie.data.synthetic import HierarchicalLinear
 from coterie.errors import CoterieError
 from coterie.reproduce import differences_of
+from coterie.reproduce.cells import cell
 from coterie.reproduce.clusters.iteration import simplified_l2gd
 from coterie.reproduce.clusters.paper import TABLE1, TABLE1_DIFFERENCES
-from coterie.reproduce.record import Record, cell, make_record
+from coterie.reproduce.record import Record, make_record
 
 if TYPE_CHECKING:
     from coterie.experiment.loop import Progress
