@@ -4,7 +4,7 @@ import json
 import socket
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_a_process_listens_where_it_reaches_the_coordinator(listened):
     with socket.create_server(("127.0.0.1", 0)) as server:
         coordinator = f"127.0.0.1:{server.getsockname()[1]}"
         assert both_ends(coordinator) == ("127.0.0.1", "127.0.0.1")
-        others = Others(1, ["", "", "10.0.0.1"])
+        others = Others(1, ["", ""])
         assert listen_at_own_address(others, coordinator) == others.said == "127.0.0.1"
     assert listened() == "127.0.0.1"
 
@@ -58,6 +58,15 @@ def test_a_process_listens_where_it_reaches_the_coordinator(listened):
 def test_the_first_process_listens_where_the_others_reach_it(listened):
     assert listen_at_own_address(Others(0, ["", "", "10.0.0.1"]), "node-a:1") == "10.0.0.1"
     assert listened() == "10.0.0.1"
+
+
+def test_a_process_beside_the_first_one_listens_where_other_machines_reach_that(listened):
+    """It reaches process 0 by a loopback address, at which no other machine would find it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        coordinator = f"127.0.0.1:{server.getsockname()[1]}"
+        assert listen_at_own_address(Others(1, ["", "", "10.0.0.1"]), coordinator) == "10.0.0.1"
+        assert listened() == "10.0.0.1"
+        assert listen_at_own_address(Others(0, ["", "127.0.1.1", "10.0.0.1"]), coordinator) == "10.0.0.1"
 
 
 def test_where_nobody_knows_an_address_the_name_of_the_machine_must_do(listened):
@@ -80,7 +89,7 @@ def test_processes_that_met_and_cannot_reach_each_other_end_in_a_sentence(monkey
 
 @pytest.mark.timeout(300)
 def test_two_hosts_whose_own_names_are_loopback_addresses(tmp_path, device):
-    """The same numbers as one process has, over a network between two namespaces."""
+    """The same numbers as one process has, over a network between two namespaces; the first has two processes."""
     if not can_cut():
         pytest.skip("needs root and network namespaces")
     tables = {
@@ -90,19 +99,17 @@ def test_two_hosts_whose_own_names_are_loopback_addresses(tmp_path, device):
         "run": {"rounds": 2, "mode": "exact"},
     }
     (tmp_path / "experiment.toml").write_text(dump_toml(tables))
-    started, errors = [], []
+    started = []
     with TwoHosts() as hosts:
-        for i in (0, 1):
+        for i, host in enumerate((0, 0, 1)):
             words = [sys.executable, "-m", "coterie", "run", tmp_path / "experiment.toml", "--out", tmp_path / "run"]
-            words += ["--device", "cpu", "--json", "--coordinator", "node-a:8476", "--processes", "2", "--process", i]
+            words += ["--device", "cpu", "--json", "--coordinator", "node-a:8476", "--processes", "3", "--process", i]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            started.append(subprocess.Popen(hosts.command(i, words), **pipes))
-        other = threading.Thread(target=lambda: errors.append(started[1].communicate(timeout=200)))
-        other.start()
-        output, first_errors = started[0].communicate(timeout=200)
-        other.join()
-    assert [process.returncode for process in started] == [0, 0], (first_errors, errors)
-    assert json.loads(output)["method"] == "gossip-sgd"
+            started.append(subprocess.Popen(hosts.command(host, words), **pipes))
+        with ThreadPoolExecutor() as pool:
+            printed = list(pool.map(lambda process: process.communicate(timeout=200), started))
+    assert [process.returncode for process in started] == [0, 0, 0], printed
+    assert json.loads(printed[0][0])["method"] == "gossip-sgd"
     straight = execute(Job.of(Experiment.from_dict(tables)), device=device)
     ours = execute(Job.of(Experiment.from_dict(tables)), out=tmp_path / "run", device=device)
     np.testing.assert_array_equal(ours.final["test_loss"], straight.final["test_loss"])

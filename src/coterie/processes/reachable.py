@@ -2,11 +2,12 @@
 
 JAX lets them listen where the machine's own name points to. On many Linux systems that is a loopback address
 (127.0.1.1), and in containers often nothing at all. So each process listens at the address from which it reaches the
-coordinator, and process 0 at the one where the others have reached it.
+coordinator; process 0, and others on its machine, at the one where other machines have reached process 0.
 """
 
 import contextlib
 import functools
+import ipaddress
 import socket
 from typing import Protocol
 
@@ -42,14 +43,20 @@ def listen_at_own_address(group: Exchanges, coordinator: str) -> str:
     if group.index > 0:
         with contextlib.suppress(OSError):  # then the name of the machine must do
             own, first = both_ends(coordinator)
-    addresses = group.exchange("address of process 0", first)
-    here = own or next(filter(None, addresses), "")
+    reached = [address for address in group.exchange("address of process 0", first) if address]
+    here = own
+    if not own or _is_loopback(own):  # on the machine of process 0, which others may have reached from elsewhere
+        here = next((address for address in reached if not _is_loopback(address)), own or "".join(reached[:1]))
     with contextlib.suppress(ImportError, AttributeError):  # JAX has no public way to say it
         from jax._src.lib import _jax
 
         if here:
             _jax.make_gloo_tcp_collectives = functools.partial(_jax.make_gloo_tcp_collectives, hostname=here)
     return here
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
 
 
 def unreachable(index: int, error: BaseException) -> CoterieError | None:
