@@ -102,17 +102,26 @@ def section(record: dict[str, Any]) -> list[str]:
             "seconds can be compared and wall times hardly, least of all those of programs that use all cores.\n"
         )
     lines += [f"Note: {note}.\n" for note in record.get("notes", [])]
-    differences = [row["difference_to_exact"] for row in rows if isinstance(row["difference_to_exact"], float)]
-    if differences:
-        lines.append(
-            "In an experiment without chance (a client's samples are one batch) the final weights of all of them differ from "
-            f"those worked out by hand in NumPy by at most {max(differences):.0e}.\n"
-        )
+    lines += _checked(rows)
     software = "; ".join(dict.fromkeys(row["software"] for row in rows if "software" in row))
     lines.append(
         f"{software}. Made by `python {record['command']}` on {record['date']}; `benchmarks/results/{record['file']}`.\n"
     )
     return lines
+
+
+def _checked(rows: list[dict[str, Any]]) -> list[str]:
+    """Say how far final weights are from the right ones, and whose were not compared."""
+    compared = [row for row in rows if isinstance(row.get("difference_to_exact"), float)]
+    if not compared:
+        return []
+    left = list(dict.fromkeys(NAMES[row["rival"]] for row in rows if isinstance(row.get("difference_to_exact"), str)))
+    worst = max(row["difference_to_exact"] for row in compared)
+    return [
+        "In an experiment without chance (a client's samples are one batch) the final weights "
+        f"{'of all of them ' if not left else ''}differ from those worked out by hand in NumPy by at most {worst:.0e}"
+        f"{'; not compared: ' + ', '.join(left) if left else ''}.\n"
+    ]
 
 
 def _looks(record: dict[str, Any]) -> str:
