@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, stack
+from coterie.experiment.engine import Engine
+from coterie.experiment.training import Training
+from coterie.graphs.graph import Graph
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,6 +52,32 @@ def texts(clients: int, samples: int, shape: tuple[int, ...], characters: int, s
 def _of(one: Callable[[int], tuple], clients: int, counts: tuple[int, ...], kind: Any, classes: int) -> Federation:
     train, validation, test = (stack([one(count) for _ in range(clients)]) for count in counts)
     return Federation(tuple(f"client-{i}" for i in range(clients)), train, validation, test, kind, classes)
+
+
+def trained(
+    engine: Engine,
+    method: Any,
+    rounds: int,
+    seed: int = 0,
+    every: int = 10,
+    after: Callable[[Training, Any, int, Any], None] | None = None,
+) -> tuple[Training, Any]:
+    """Train in blocks of `every` rounds, or shorter where a stage of the method ends; return training and state.
+
+    `after(training, state, round, block)` is called after every block, when a stage that ends there has ended.
+    """
+    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
+    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
+    state, _ = training.init()
+    done = 0
+    while done < rounds:
+        count = training.rounds_to_stage(done + 1, min(every, rounds - done))
+        state, block = training.advance(state, done + 1, count)
+        done += count
+        state, _ = training.next_stage(state, done)
+        if after is not None:
+            after(training, state, done, block)
+    return training, state
 
 
 def best_of(repeats: int, run: Callable[[], None]) -> float:

@@ -18,12 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import best_of, federation, publish
+from common import best_of, federation, publish, trained
 
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
 from coterie.experiment.training import Training
-from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.local import Local
 from coterie.methods.scool_attention import ScoolAttention
@@ -38,17 +37,12 @@ METHODS = {"scool-sbm": ScoolSBM, "scool-attention": ScoolAttention, "local": Lo
 def whole_run(engine: Engine, method: Any, rounds: int) -> dict[str, float]:
     """Train as `coterie run` does, from the start to the last evaluation."""
     before, start = dict(engine.seconds), time.perf_counter()
-    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
-    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
-    state, _ = training.init()
-    done = 0
-    while done < rounds:
-        count = training.rounds_to_stage(done + 1, min(EVERY, rounds - done))
-        state, _ = training.advance(state, done + 1, count)
-        done += count
-        state, _ = training.next_stage(state, done)
+
+    def evaluate(training: Training, state: Any, done: int, block: Any) -> None:
         if done % EVERY == 0:
             training.evaluate(state, done)
+
+    trained(engine, method, rounds, every=EVERY, after=evaluate)
     spent = {name: round(engine.seconds[name] - before[name], 1) for name in ("compile", "program")}
     return {"seconds": round(time.perf_counter() - start, 1), **spent}
 

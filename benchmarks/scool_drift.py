@@ -8,6 +8,7 @@ Edges are dropped after round 10; a client keeps five of the others.
 """
 
 from pathlib import Path
+from typing import Any
 
 import common
 import jax
@@ -18,7 +19,6 @@ from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
 from coterie.experiment.training import Training
-from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.scool_sbm import ScoolSBM
 from coterie.models.mlp import Mlp
@@ -34,19 +34,18 @@ COLOURS = {"first-order": "#c44e52", "mix": "#2f6db5"}
 
 def curves(engine: Engine, federation: Federation, method: ScoolSBM, seed: int) -> tuple[list[float], list[float]]:
     """Return the distance to the group's mean and the accuracy on validation samples after every round."""
-    graph = Graph.complete(engine.size)
-    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
-    state, _ = training.init()
-    distances, scores = [], []
-    for number in range(1, ROUNDS + 1):
-        state, _ = training.advance(state, number, 1)
-        state, _ = training.next_stage(state, number)
+    distances: list[float] = []
+    scores: list[float] = []
+
+    def measure(training: Training, state: Any, number: int, block: Any) -> None:
         models = training.method.models(state).params
         flat = np.concatenate([np.asarray(a).reshape(engine.size, -1) for a in jax.tree.leaves(models)], 1)
         groups = np.asarray(federation.groups)
         means = np.stack([flat[groups == group].mean(0) for group in range(groups.max() + 1)])
         distances.append(float(np.linalg.norm(flat - means[groups], axis=1).mean()))
         scores.append(100 * float(training.evaluate(state, number)["validation_score"].mean()))
+
+    common.trained(engine, method, ROUNDS, seed, every=1, after=measure)
     return distances, scores
 
 

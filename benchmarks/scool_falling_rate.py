@@ -20,8 +20,6 @@ from coterie.data import load
 from coterie.data.public import FashionMnist
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
-from coterie.experiment.training import Training
-from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.ditto import Ditto
 from coterie.methods.scool_attention import ScoolAttention
@@ -67,16 +65,8 @@ def cluttered(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 def accuracy(engine: Engine, method: Any, rounds: int) -> float:
     """Train on all clients; return the validation accuracy of the last round in per cent."""
-    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
-    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
-    state, _ = training.init()
-    done = 0
-    while done < rounds:
-        count = training.rounds_to_stage(done + 1, rounds - done)
-        state, _ = training.advance(state, done + 1, count)
-        done += count
-        state, _ = training.next_stage(state, done)
-    return round(100 * float(training.evaluate(state, done)["validation_score"].mean()), 2)
+    training, state = common.trained(engine, method, rounds, every=rounds)
+    return round(100 * float(training.evaluate(state, rounds)["validation_score"].mean()), 2)
 
 
 def main() -> None:

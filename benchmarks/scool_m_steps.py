@@ -16,14 +16,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from common import publish
+from common import publish, trained
 
 from coterie.data import load
 from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
-from coterie.experiment.training import Training
-from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.local import Local
 from coterie.methods.scool_attention import ScoolAttention
@@ -77,15 +75,7 @@ def same_shapes(federations: list[Federation]) -> list[Federation]:
 
 def validated(engine: Engine, method: Any, rounds: int, seed: int) -> float:
     """Train, and return the clients' mean accuracy on their validation samples after the last round."""
-    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
-    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
-    state, _ = training.init()
-    done = 0
-    while done < rounds:
-        count = training.rounds_to_stage(done + 1, min(10, rounds - done))
-        state, _ = training.advance(state, done + 1, count)
-        done += count
-        state, _ = training.next_stage(state, done)
+    training, state = trained(engine, method, rounds, seed)
     return float(training.evaluate(state, rounds)["validation_score"].mean())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scool_unseen
-from common import publish
+from common import publish, trained
 from scool_m_steps import DATA, same_shapes
 from scool_serve import OTHERS, without_test
 
@@ -36,20 +36,16 @@ KNOWN = {**DATA, **OTHERS, **MORE}
 
 def scores(engine: Engine, federation: Federation, method: Any, rounds: int, seed: int) -> tuple[float, float]:
     """Train; return accuracy in per cent on the samples that judge, and the area under the curve (or NaN)."""
-    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
-    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
-    groups, area, done = true_groups(federation.groups, federation.label_counts()), np.nan, 0
-    state, _ = training.init()
-    while done < rounds:
-        count = training.rounds_to_stage(done + 1, min(10, rounds - done))
-        state, block = training.advance(state, done + 1, count)
-        done += count
+    groups, everyone = true_groups(federation.groups, federation.label_counts()), Graph.complete(engine.size)
+    areas = []
+
+    def judge(training: Training, state: Any, done: int, block: Any) -> None:
         if groups is not None and done in method.stages():
-            here = training.graph
-            table = {"neighbours": here.neighbours, "present": here.present, "weights": np.asarray(block.weights)}
-            area = graph_quality(table, groups)["graph_auroc"]
-        state, _ = training.next_stage(state, done)
-    return 100 * float(training.evaluate(state, rounds)["test_score"].mean()), float(area)
+            table = {"neighbours": everyone.neighbours, "present": everyone.present}
+            areas.append(graph_quality(table | {"weights": np.asarray(block.weights)}, groups)["graph_auroc"])
+
+    training, state = trained(engine, method, rounds, seed, after=judge)
+    return 100 * float(training.evaluate(state, rounds)["test_score"].mean()), float(areas[0] if areas else np.nan)
 
 
 def main() -> None:

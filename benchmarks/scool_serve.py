@@ -13,15 +13,13 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from common import publish
+from common import publish, trained
 from scool_m_steps import DATA, same_shapes
 
 from coterie.data import load
 from coterie.data.clients import Federation, stack
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
-from coterie.experiment.training import Training
-from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.fedavg_finetuned import FedAvgFinetuned
 from coterie.methods.fomo import Fomo
@@ -50,15 +48,7 @@ def without_test(federation: Federation) -> Federation:
 
 def score(engine: Engine, method: Any, rounds: int, seed: int) -> float:
     """Train, and return the clients' mean accuracy in per cent on the samples that judge."""
-    graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
-    training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
-    state, _ = training.init()
-    done = 0
-    while done < rounds:
-        count = training.rounds_to_stage(done + 1, min(10, rounds - done))
-        state, _ = training.advance(state, done + 1, count)
-        done += count
-        state, _ = training.next_stage(state, done)
+    training, state = trained(engine, method, rounds, seed)
     return 100 * float(training.evaluate(state, rounds)["test_score"].mean())
 
 

@@ -435,16 +435,19 @@ def test_a_model_is_clearly_worse_by_the_standard_error_of_paired_losses():
     task, losses = _table_task()
     random = np.random.default_rng(3)
     mine, other = random.normal(size=(2, 300)).astype(np.float32)
-    for count in (2, 7, 130, 300):  # less than a batch, and more
+    for count in (5, 7, 130, 300):  # less than a batch, and more
         for shift in (-0.5, 0.0, 0.1, 0.3):
             gaps = (mine + np.float32(shift) - other)[:count].astype(np.float64)
             expected = gaps.mean() > gaps.std(ddof=1) / np.sqrt(count)
             assert bool(losses(task, mine + np.float32(shift), other, count)) == expected, (count, shift)
-    assert not losses(task, mine + 9, other, 1)  # one sample says nothing
-    assert not losses(task, mine + 9, other, 0)
-    mine[4] = np.nan
-    assert losses(task, mine, other, 7)
-    assert not losses(task, mine, other, 3)  # it is not among the client's samples
+    for few in range(5):
+        assert not losses(task, mine + 9, other, few)
+    for broken in (np.nan, np.inf):
+        mine[4] = broken
+        assert losses(task, mine, other, 7)
+        assert not losses(task, other, mine, 7)  # a broken model is not preferred
+        assert not losses(task, mine, mine, 7)
+        assert not losses(task, mine, other, 3)  # it is not among the client's samples
 
 
 def _table_task():

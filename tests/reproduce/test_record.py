@@ -111,6 +111,9 @@ def test_a_row_that_validates_better_as_printed_is_tuned_so(monkeypatch):
     printed, tuned = compared([Run(0.9, 0.9), Run(0.5, np.nan)], 1.0), compared([Run(0.8, 0.8), Run(0.4, 0.4)], 2.0)
     assert better_as_printed({"printed": printed, "tuned": tuned}) == ["b"]
     assert better_as_printed({"tuned": tuned}) == []
+    failing = Comparison({"a": tuned.results["a"]}, {}, None, "", failures={"b": "training diverged", "d": "no result"})
+    assert better_as_printed({"printed": printed, "tuned": failing}) == ["b"]
+    assert with_rows(failing, printed, ["b"]).failures == {"d": "no result"}
     mixed = with_rows(tuned, printed, ["b"])
     assert mixed.results == tuned.results | {"b": printed.results["b"]}
     assert mixed.tuning == printed.tuning
@@ -150,6 +153,8 @@ def test_cells_and_sentences():
     listed = (Difference("all"), Difference("a", ("a",)), Difference("b", ("b",)), Difference("t", block="tuned"))
     assert differences_of(listed, ["a", "c"], ["printed"]) == ["all", "a"]
     assert differences_of(listed, ["b"], ["printed", "tuned"]) == ["all", "b", "t"]
+    assert differences_of(listed, ["b"], ["printed", "tuned"], as_printed=["b"]) == ["all", "b"]
+    assert differences_of(listed, ["a", "b"], ["printed", "tuned"], as_printed=["b"]) == ["all", "a", "b", "t"]
     assert repeat("x", {"dataset": "digits", "budgets": (2.0, 5.5), "restart": True}) == (
         "coterie reproduce x --dataset digits --budgets 2,5.5 --restart"
     )

@@ -85,13 +85,23 @@ class Reproduction(NamedTuple):
     decimals: int = 2
 
 
-def differences_of(differences: Iterable[Difference], labels: Collection[str], blocks: Collection[str]) -> list[str]:
-    """Return the sentences that apply to at least one of these rows and columns."""
-    return [
-        text
-        for text, rows, block in differences
-        if (not rows or any(label in labels for label in rows)) and (not block or block in blocks)
-    ]
+def differences_of(
+    differences: Iterable[Difference],
+    labels: Collection[str],
+    blocks: Collection[str],
+    as_printed: Collection[str] = (),
+) -> list[str]:
+    """Return the sentences that apply to at least one of these rows and columns.
+
+    Of the rows `as_printed` the tuned column repeats the printed one, so what is said of tuned rows is not of them.
+    """
+    tuned = [label for label in labels if label not in as_printed]
+
+    def applies(rows: tuple[str, ...], block: str) -> bool:
+        there = tuned if block == "tuned" else labels
+        return any(label in there for label in rows or there) and (not block or block in blocks)
+
+    return [text for text, rows, block in differences if applies(rows, block)]
 
 
 def check_choice(field: str, value: str, known: Collection[str]) -> None:

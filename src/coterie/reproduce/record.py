@@ -9,7 +9,7 @@ codecs) make their rows themselves.
      "differences": [...]}
 
 Cells are text, with "" where there is nothing; figures are numbers, in per cent where the score is. Where both columns
-run, a row whose settings as printed have the better validation score is the same in both.
+run, a row whose settings as printed have the better validation score, or which failed when tuned, is the same in both.
 """
 
 import dataclasses
@@ -97,6 +97,7 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
         device: where they ran.
     """
     kept = better_as_printed(found)
+    failed = {label: found["tuned"].failures[label] for label in kept if label in found["tuned"].failures}
     if kept:
         found = {**found, "tuned": with_rows(found["tuned"], found["printed"], kept)}
     figures = {block: figures_of(comparison) for block, comparison in found.items()}
@@ -109,9 +110,11 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
         gain = gain_cell(own.get(last, {}), laid_out.decimals)
         about = {"row": label, "name": laid_out.names.get(label, ""), "paper": laid_out.paper.get(label, "")}
         rows.append(about | cells | {"gain": gain, "figures": own})
-    notes = differences_of(laid_out.differences, labels, list(found))
+    notes = differences_of(laid_out.differences, labels, list(found), as_printed=kept)
     notes += [f"{label}, {BLOCKS[b]}: {why}" for b, each in found.items() for label, why in each.failures.items()]
-    notes += [f"tuned: {', '.join(kept)} as printed, because that has the better validation score"][: len(kept)]
+    better = [label for label in kept if label not in failed]
+    notes += [f"tuned: {', '.join(better)} as printed, because that has the better validation score"][: len(better)]
+    notes += [f"tuned: {label} as printed, because it failed otherwise: {why}" for label, why in failed.items()]
     return make_record(
         laid_out.title,
         laid_out.source,
@@ -125,12 +128,18 @@ def record_of(laid_out: Reproduction, found: Mapping[str, "Comparison"], command
 
 
 def better_as_printed(found: Mapping[str, "Comparison"]) -> list[str]:
-    """Return the rows whose settings as printed have a better mean validation score than the tuned ones."""
+    """Return the rows whose settings as printed have a better mean validation score than the tuned ones, or any."""
     if not {"printed", "tuned"} <= found.keys():
         return []
     printed, tuned = ({label: _validation(runs) for label, runs in found[b].results.items()} for b in BLOCKS)
     sign = found["tuned"].score.sign
-    return [label for label in printed if label in tuned and sign * printed[label] > sign * tuned[label]]
+
+    def better(label: str) -> bool:
+        if label in found["tuned"].failures:
+            return True
+        return label in tuned and sign * printed[label] > sign * tuned[label]
+
+    return [label for label in printed if better(label)]
 
 
 def _validation(runs: Sequence[Any]) -> float:
@@ -146,6 +155,7 @@ def with_rows(tuned: "Comparison", printed: "Comparison", labels: Sequence[str])
     return dataclasses.replace(
         tuned,
         results=tuned.results | {label: printed.results[label] for label in labels},
+        failures={label: why for label, why in tuned.failures.items() if label not in labels},
         tuning={label: each for label, each in tuned.tuning.items() if label not in labels} | chosen,
     )
 

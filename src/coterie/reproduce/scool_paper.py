@@ -98,8 +98,8 @@ DIFFERENCES = (
     ),
     Difference("spdb: the last layer is personal (not stated)", ("spdb-1-step", "spdb-5-epochs")),
     Difference(
-        "SCooL, as printed: temperature 2, ten samples for a cross-loss, losses measured against guessing (not stated, "
-        "or corrected: docs/reference/papers.md)",
+        "SCooL, as printed: temperature 2, ten samples for a cross-loss, losses measured against guessing, the weights "
+        "of a client scaled so that they sum to one (not stated, or corrected: docs/reference/papers.md)",
         SCOOL,
         "printed",
     ),
@@ -108,8 +108,13 @@ DIFFERENCES = (
     ),
     Difference(
         "scool-sbm, as printed: one block for four clients, at most 25; ten sweeps of the E-step in each round; alpha "
-        "fixed (not stated, or corrected)",
+        "fixed, pseudo-counts for the block matrix, damped memberships (not stated, or corrected)",
         ("scool-sbm",),
+        "printed",
+    ),
+    Difference(
+        "scool-attention, as printed: without the prior's pull on the models in eq. (28)",
+        ("scool-attention",),
         "printed",
     ),
     Difference(

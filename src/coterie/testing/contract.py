@@ -238,16 +238,12 @@ def fast_equals_exact(case: Case) -> None:
 
 
 def resumes(case: Case) -> None:
-    """Continue from a checkpoint with the same bits, and in a later stage with a state of the same form."""
+    """Continue from a checkpoint with the same bits, in a later stage, too."""
     training = case.training("fast")
     block = training.rounds_to_stage(1, ROUNDS)
     state, _ = training.init()
     state, _ = training.advance(state, 1, block)
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint.save(Path(folder), block, checkpoint.pack(jax.device_get(state)), {})
-        saved = checkpoint.load(Path(folder))
-    assert saved is not None
-    restored = training.engine.place(checkpoint.unpack(saved[1], state))
+    restored = _from_checkpoint(training, state, state)
     straight, _ = training.advance(state, 1 + block, block)
     resumed, _ = training.advance(restored, 1 + block, block)
     _assert_close(jax.device_get(straight), jax.device_get(resumed), 0.0, "a resumed run differs")
@@ -261,6 +257,21 @@ def resumes(case: Case) -> None:
             for state in (narrowed, later.outline())
         ]
         assert forms[0] == forms[1], "after a stage the state has another form than a run that is resumed there expects"
+        restored = _from_checkpoint(later, narrowed, later.outline())
+        both = ((training, narrowed), (later, restored))
+        straight, resumed = jax.device_get([each.models(state, end) for each, state in both])
+        _assert_close(straight, resumed, 0.0, "models of a run that is resumed after a stage differ")
+        straight, resumed = jax.device_get([each.advance(state, end + 1, 1)[0] for each, state in both])
+        _assert_close(straight, resumed, 0.0, "a run that is resumed after a stage differs")
+
+
+def _from_checkpoint(training: Training, state: Any, like: Any) -> Any:
+    """Return a state as it is read from a checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save(Path(folder), 1, checkpoint.pack(jax.device_get(state)), {})
+        saved = checkpoint.load(Path(folder))
+    assert saved is not None
+    return training.engine.place(checkpoint.unpack(saved[1], like))
 
 
 def ledger_is_right(case: Case) -> None:

@@ -14,13 +14,11 @@ import jax.numpy as jnp
 from coterie.data.clients import Clients, Split
 from coterie.learning.task import Task, Variables
 from coterie.methods.shared.m_steps import OwnSamples, loss_on
-from coterie.methods.shared.neighbours import mean_loss
+from coterie.methods.shared.neighbours import ENOUGH, mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 
 __all__ = ["Evidence", "Heard", "averaged", "gather", "judged_fairly", "nothing_heard"]
-
-ENOUGH = 5  # validation samples that say more about a client's own model than samples on which it was trained
 
 
 class Evidence(NamedTuple):

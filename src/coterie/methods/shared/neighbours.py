@@ -12,7 +12,9 @@ from coterie.learning.evaluate import BATCH
 from coterie.learning.task import Task, Variables
 from coterie.numerics.tree import dot
 
-__all__ = ["clearly_worse", "distance", "mean_loss"]
+__all__ = ["ENOUGH", "clearly_worse", "distance", "mean_loss"]
+
+ENOUGH = 5  # validation samples from which a client may conclude something about a model
 
 
 def distance(a: Any, b: Any) -> jax.Array:
@@ -40,20 +42,22 @@ def mean_loss(task: Task, variables: Variables, data: Split) -> jax.Array:
 def clearly_worse(task: Task, model: Variables, other: Variables, data: Split) -> jax.Array:
     """Return whether a model's mean loss over a split is larger than another's by more than its standard error.
 
-    Sample by sample, so that hard samples do not count as noise. With less than two samples nothing is clear; a loss
-    that is not finite is.
+    Sample by sample, so that hard samples do not count as noise. With fewer than `ENOUGH` samples nothing is clear,
+    because so few say little about the error either. A loss that is not finite is clear: such a model is worse than one
+    whose losses are finite, and never preferred.
     """
 
     def batch(place: jax.Array, inside: jax.Array) -> jax.Array:
-        gap = _losses(task, model, data, inside) - _losses(task, other, data, inside)
-        gap = jnp.where(place < data.count, gap, 0)
-        return jnp.stack([gap.sum(), (gap**2).sum()])
+        of_model, of_other = _losses(task, model, data, inside), _losses(task, other, data, inside)
+        gap = of_model - of_other
+        return jnp.where(place < data.count, jnp.stack([gap, gap**2, of_model, of_other]), 0).sum(1)
 
-    total, squares = _summed(batch, data, jnp.zeros(2, task.dtype))
+    total, squares, of_model, of_other = _summed(batch, data, jnp.zeros(4, task.dtype))
     n = jnp.maximum(data.count, 2).astype(task.dtype)
     mean = total / n
     error = jnp.sqrt(jnp.maximum(squares / n - mean**2, 0) / (n - 1))
-    return (data.count > 1) & ~(mean <= error)
+    worse = (data.count >= ENOUGH) & (mean > error)
+    return jnp.isfinite(of_other) & (worse | ~jnp.isfinite(of_model))
 
 
 def _losses(task: Task, variables: Variables, data: Split, rows: jax.Array) -> jax.Array:

@@ -93,7 +93,7 @@ class Scool(LocalSGD, Method):
     memory: float = param(
         0.7,
         "while clients train alone, losses are averaged over rounds, each of which counts this much of the one after "
-        "it; 0: only the last round counts",
+        "it; 0: only the last round counts. Needs m_step = mix and sparsify_after above 0",
         at_least=0,
         at_most=1,
     )
@@ -109,7 +109,7 @@ class Scool(LocalSGD, Method):
     serve: Literal["validated", "mixture"] = param(
         "validated",
         "which model a client uses once models are mixed: the one it had just trained where the mixture is clearly "
-        "worse on its validation samples; or always the mixture",
+        "worse on its validation samples (at least five); or always the mixture. Needs sparsify_after above 0",
     )
     exact_steps: int = param(5, "steps of the exact M-step per round", at_least=1)
     faithful: bool = param(
