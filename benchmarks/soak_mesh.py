@@ -53,12 +53,18 @@ def outcome(case, engine):
 
 
 def distance(ours, theirs):
-    """Return the largest difference of two trees of arrays, relative to the largest value of each array."""
+    """Return the largest difference of two trees of arrays, relative to the largest value of each array.
+
+    What is not finite must be the same in both (a metric that nobody has is NaN), or they are infinitely far apart.
+    """
     largest = 0.0
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert a.shape == b.shape, f"an array is {a.shape} on the mesh and {b.shape} on one device"
-        if a.size:
-            largest = max(largest, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)))
+        finite = np.isfinite(b)
+        if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return float("inf")
+        if finite.any():
+            largest = max(largest, float(np.abs(a - b)[finite].max() / max(np.abs(b)[finite].max(), 1e-30)))
     return largest
 
 

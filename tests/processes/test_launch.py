@@ -34,13 +34,42 @@ def job():
     return Job.of(Experiment.from_dict(TABLES))
 
 
-def launched(file, out, *more):
+def launched(file, out, *more, **others):
     command = [sys.executable, "-m", "coterie", "launch", str(file), "--out", str(out), "--device", "cpu", *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **others)
 
 
 def steps(folder):
     return sorted(path for path in (folder / "checkpoints").glob("step-*") if sharded.NAME.fullmatch(path.name))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "signals", "status", "saved"),
+    [
+        (10**6, 200, 1, 130, True),  # they agree to end after the block of rounds, and write a checkpoint
+        pytest.param(10**6, 10**6, 2, 130, False, marks=pytest.mark.soak),  # at once
+    ],
+)
+def test_ctrl_c_reaches_every_process_once(rounds, every, signals, status, saved, tmp_path):
+    """As from a terminal, where the signal goes to a whole group of processes, whatever stdin is."""
+    run = {"rounds": rounds, "evaluate_every": every, "checkpoint_every": rounds, "mode": "exact"}
+    (tmp_path / "experiment.toml").write_text(dump_toml({**TABLES, "method": {"name": "fedavg"}, "run": run}))
+    group = {"start_new_session": True, "stdin": subprocess.DEVNULL}
+    with launched(tmp_path / "experiment.toml", tmp_path / "run", "--processes", "2", **group) as process:
+        evaluated = tmp_path / "run" / "metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while (
+            not (evaluated.exists() and len(evaluated.read_text().splitlines()) > saved) and time.monotonic() < deadline
+        ):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        for _ in range(signals):
+            time.sleep(1 if signals > 1 else 0.2)
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == status, errors
+    assert bool(steps(tmp_path / "run")) == saved, errors
+    assert "Traceback" not in errors
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from coterie.cli.options import (
     Devices,
     FaultsFile,
     Json,
+    MeetWithin,
     Out,
     Preallocate,
     Precision,
@@ -45,6 +46,7 @@ def launch(
     out: Out = None,
     where: Where = "auto",
     devices: Devices = None,
+    meet_within: MeetWithin = None,
     precision: Precision = None,
     preallocate: Preallocate = False,
     profiled: Profiled = False,
@@ -67,7 +69,7 @@ def launch(
     given = {
         "rounds": rounds, "seed": seed, "codec": codec, "faults": faults, "participation": participation,
         "dropout": dropout, "slow": slow, "late": late, "out": out, "device": where, "devices": devices,
-        "precision": precision,
+        "precision": precision, "meet-within": meet_within,
     }  # fmt: skip
     flags = {"preallocate": preallocate, "profile": profiled, "trust-code": trust_code, "json": as_json}
     words = ["run", str(experiment)]

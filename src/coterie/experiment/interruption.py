@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from coterie.processes.signals import ENDING
+
 __all__ = ["Terminated", "held_back", "termination"]
 
 PAUSE = 0.01  # seconds
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Terminated(KeyboardInterrupt):

@@ -8,6 +8,7 @@ with a sentence that names it. JAX itself would wait for ever, or abort with a t
 import contextlib
 import math
 import os
+import socket
 import sys
 import threading
 import time
@@ -22,9 +23,10 @@ from coterie.processes.reachable import listen_at_own_address, unreachable
 __all__ = ["Group", "current", "join"]
 
 BEAT, SILENCE = 1.0, 30.0  # seconds
+BEATS = "coterie/beat/"
 SENTENCE = 500  # letters
 LEAVING = 5.0  # seconds in which the others may read why this process stops
-HANGING_UP = 0.5  # seconds in which those that have done their part take leave of JAX's service in process 0
+HANGING_UP = 0.5  # seconds in which those that have done their part disconnect from JAX's service in process 0
 COORDINATOR_GONE = "process 0 has ended, or cannot be reached any more"
 _joined: "list[Group]" = []
 
@@ -77,6 +79,17 @@ class Group:
         """Wait until all processes have come here."""
         self.exchange(what)
 
+    def refuse_another_count(self) -> None:
+        """Refuse a process that was told another number of processes than process 0: it would wait for others."""
+        if self.index == 0:
+            self._client.key_value_set("coterie/count", str(self.count))
+        count = self._wait_for("coterie/count")
+        if count != str(self.count):
+            raise CoterieError(
+                f"process {self.index} has --processes {self.count} and process 0 has {count}: all processes of a run "
+                "need the same"
+            )
+
     def refuse_differences(self, what: dict[str, str]) -> None:
         """Refuse processes of which something differs from process 0, by name: the versions, the config."""
         for name, own in what.items():
@@ -90,6 +103,51 @@ class Group:
 
     # -- who is still there ---------------------------------------------------------------------------------------
 
+    def take_number(self, taken: str) -> None:
+        """Take this process's number; if another one has it, end the process with the sentence `taken`.
+
+        The other one may be this process's predecessor, which was lost and whose silence nobody has noticed yet. Then
+        all others are told, so that a cluster that starts lost processes again has them all start soon.
+        """
+        try:
+            self._client.key_value_set(f"coterie/number/{self.index}", "taken")
+        except RuntimeError:  # it must not speak for the process that has this number, nor sign it off
+            if not self._is_heard():
+                self._leave("stopped:it was lost and started again")
+                taken = (
+                    f"process {self.index} was lost and started again, so the others are told to stop; start all of "
+                    "them, and they continue"
+                )
+            print(f"coterie: {taken}", file=sys.stderr, flush=True)
+            os._exit(2)
+
+    def _is_heard(self) -> bool:
+        """Return whether the process that has this one's number gives signs of life."""
+        before, until = self._beats().get(self.index, ""), time.monotonic() + 4 * BEAT
+        while time.monotonic() < until:
+            time.sleep(BEAT / 4)
+            if self._beats().get(self.index, "") != before:
+                return True
+        return before == "done"
+
+    def _beats(self) -> dict[int, str]:
+        """Return the latest sign of life of each process."""
+        said = dict(self._client.key_value_dir_get(BEATS))
+        return {int(key.removeprefix(BEATS)): text for key, text in said.items()}
+
+    def last_words(self, meeting: str) -> str:
+        """Return why this process is being aborted: process 0 is gone, or else tell the others."""
+        time.sleep(0.2)  # the system may still be closing its ports
+        host, _, port = meeting.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+        except OSError:
+            return f"{COORDINATOR_GONE}; process {self.index} ends, too"
+        telling = threading.Thread(target=self._leave, args=("stopped:a library has aborted it",), daemon=True)
+        telling.start()
+        telling.join(1)
+        return f"process {self.index} was aborted by a library; what it printed before may say why"
+
     def watch(self) -> None:
         """Begin to give signs of life, and to look at those of the others."""
         threading.Thread(target=self._watch, daemon=True, name="coterie-watch").start()
@@ -99,8 +157,8 @@ class Group:
         while not self._over.wait(BEAT):
             beats += 1
             try:
-                self._client.key_value_set(f"coterie/beat/{self.index}", str(beats), allow_overwrite=True)
-                said = dict(self._client.key_value_dir_get("coterie/beat/"))
+                self._client.key_value_set(f"{BEATS}{self.index}", str(beats), allow_overwrite=True)
+                said = self._beats()
                 unheard = 0
             except Exception:  # the service is in process 0
                 unheard += 1
@@ -109,10 +167,10 @@ class Group:
                 continue
             self._look(said)
 
-    def _look(self, said: dict[str, str]) -> None:
+    def _look(self, said: dict[int, str]) -> None:
         now = time.monotonic()
         for other in self._others:
-            text = said.get(f"coterie/beat/{other}", "")
+            text = said.get(other, "")
             if text.startswith("stopped:"):
                 self._end(f"process {other} has stopped: {text.removeprefix('stopped:')}")
             if text == "done":
@@ -148,29 +206,31 @@ class Group:
                 return
             until = time.monotonic() + LEAVING
             while time.monotonic() < until:
-                said = dict(self._client.key_value_dir_get("coterie/beat/"))
-                ended = [said.get(f"coterie/beat/{other}", "") for other in self._others]
+                said = self._beats()
+                ended = [said.get(other, "") for other in self._others]
                 if all(text == "done" or text.startswith("stopped:") for text in ended):
                     time.sleep(HANGING_UP)
                     break
                 time.sleep(0.05)
 
     def _hang_up(self) -> None:
-        """Take leave of JAX's service now: at the end of the program process 0 may be gone, and JAX would abort."""
+        """Disconnect from JAX's service now: at the end of the program process 0 may be gone, and JAX would abort."""
         import jax
 
         jax.distributed.shutdown()
 
     def _leave(self, text: str) -> None:
-        self._client.key_value_set(f"coterie/beat/{self.index}", text, allow_overwrite=True)
+        self._client.key_value_set(f"{BEATS}{self.index}", text, allow_overwrite=True)
 
 
 def join(address: Address, versions: dict[str, str]) -> Group:
     """Meet the other processes, before JAX uses a device; they must have the same versions."""
     import jax
 
+    until = time.monotonic() + address.patience
     if address.coordinator != AUTO:
         refuse_unreachable(address)
+    left = max(1.0, until - time.monotonic())
     # Otherwise JAX aborts all processes when one is gone, before anybody can say which.
     jax.config.update("jax_enable_recoverability", True)
     jax.config.update("jax_enable_preemption_service", False)  # it keeps SIGTERM to itself, and the run would go on
@@ -187,10 +247,10 @@ def join(address: Address, versions: dict[str, str]) -> Group:
         "may have the same number: give each its own --process"
     )
     try:
-        with sentences_for(address.patience, late, twice):
+        with sentences_for(left, late, twice):
             jax.distributed.initialize(
                 **where,  # type: ignore[arg-type]
-                initialization_timeout=10 * math.ceil(address.patience),
+                initialization_timeout=10 * math.ceil(left),
                 heartbeat_timeout_seconds=2 * int(SILENCE),
                 shutdown_timeout_seconds=int(LEAVING),
             )
@@ -198,19 +258,16 @@ def join(address: Address, versions: dict[str, str]) -> Group:
         raise CoterieError(f"{late} ({str(error).strip().partition(chr(10))[0][:SENTENCE]})") from None
     from jax._src.distributed import global_state  # the texts have no public name yet; Orbax takes them here, too
 
-    client: Any = global_state.client
-    try:
-        client.key_value_set(f"coterie/number/{address.process}", "taken")
-    except RuntimeError:  # it must not speak for the process that has this number, nor sign it off
-        print(f"coterie: {twice}", file=sys.stderr, flush=True)
-        os._exit(2)
-    group = Group(address, client)
+    group = Group(address, global_state.client)
+    meeting = global_state.coordinator_address or address.coordinator
+    group.take_number(twice)
     if group.index > 0:  # JAX aborts as soon as process 0 is gone
-        before_abort(f"{COORDINATOR_GONE}; process {group.index} ends, too", 1)
+        before_abort(lambda: group.last_words(meeting), 1)
     group.watch()
     _joined.append(group)
+    group.refuse_another_count()
     group.refuse_differences(versions)
-    listen_at_own_address(group, global_state.coordinator_address or address.coordinator)
+    listen_at_own_address(group, meeting)
     return group
 
 
@@ -240,7 +297,7 @@ def told() -> Iterator[None]:
 
 def _tell(group: Group, error: BaseException) -> None:
     """Tell the others why this process stops, if they do not stop, too."""
-    if type(error).__name__ == "JaxRuntimeError":  # in most cases, another process is gone
+    if type(error).__name__ == "JaxRuntimeError" and "RESOURCE_EXHAUSTED" not in str(error):  # is another one gone?
         try:
             group.wait_for_news()
         except KeyboardInterrupt:  # whoever has started this process knows it, too

@@ -17,12 +17,13 @@ from typing import IO, Any
 
 from coterie.errors import CoterieError
 from coterie.processes.address import MOST, free_port
+from coterie.processes.signals import ENDING
 
 __all__ = ["Ended", "gpus_here", "launch", "refuse_more_than_clients", "shares"]
 
 POLL = 0.05  # seconds
 GRACE = 10.0  # seconds in which processes that are asked to stop may do so
-ASKED = (signal.SIGINT, signal.SIGTERM)
+OWN_GROUP: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
 LONGEST = 65_536  # bytes of what a process printed that are looked at
 
 
@@ -49,7 +50,9 @@ def launch(count: int, words: Sequence[str], shared: Sequence[Mapping[str, str]]
                     {} if index == 0 else {"stdout": subprocess.DEVNULL, "stderr": prints[index - 1]}
                 )
                 command = [sys.executable, "-m", "coterie", *words]
-                started.append(subprocess.Popen(command, env={**os.environ, **shared[index], **own}, **output))
+                environment = {**os.environ, **shared[index], **own}
+                # In a group of its own a process gets a signal once, from here, and not from the terminal, too.
+                started.append(subprocess.Popen(command, env=environment, **OWN_GROUP, **output))
             return _watched(started, prints)
         finally:
             _stop(started)
@@ -58,18 +61,21 @@ def launch(count: int, words: Sequence[str], shared: Sequence[Mapping[str, str]]
 def _watched(started: Sequence[subprocess.Popen], prints: Sequence[IO[bytes]]) -> int:
     """Wait until all have ended, or one of them before its time."""
     asked: list[int] = []
-    former = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in ASKED}
+    passed_on = 0
+    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]  # under nohup it stays ignored
+    former = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in heard}
     try:
         while True:
             codes = [process.poll() for process in started]
-            if asked:  # Ctrl-C reaches all processes of a terminal, another signal only this one
-                _pass_on(started, asked)
+            for _ in asked[passed_on:]:  # they agree on when to end, and write a checkpoint; asked twice, they end now
+                _ask_to_end(started)
+                passed_on += 1
             if all(code == 0 for code in codes):
                 return 0
             bad = [index for index, code in enumerate(codes) if code]
             if bad and asked:
                 _wait(started[0])
-                return 128 + abs(asked[0])
+                return 128 + asked[0]
             if bad:
                 return _failed(started, prints, bad[0])
             time.sleep(POLL)
@@ -78,16 +84,10 @@ def _watched(started: Sequence[subprocess.Popen], prints: Sequence[IO[bytes]]) -
             signal.signal(number, handler)
 
 
-def _pass_on(started: Sequence[subprocess.Popen], asked: list[int]) -> None:
-    """Ask all processes to end, once; they agree on when, and write a checkpoint."""
-    number, asked[1:] = asked[0], []
-    if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
-        return
-    if asked[0] > 0:
-        for process in started:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        asked[0] = -number
+def _ask_to_end(started: Sequence[subprocess.Popen]) -> None:
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
 
 
 def _failed(started: Sequence[subprocess.Popen], prints: Sequence[IO[bytes]], first: int) -> int:
@@ -118,8 +118,7 @@ def _wait(process: subprocess.Popen) -> int:
 def _stop(started: Sequence[subprocess.Popen]) -> None:
     """End the processes that are left: those that do not listen, by force."""
     left = [process for process in started if process.poll() is None]
-    for process in left:
-        process.terminate()
+    _ask_to_end(left)
     until = time.monotonic() + GRACE
     for process in left:
         try:
