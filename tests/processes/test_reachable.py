@@ -69,7 +69,7 @@ def test_a_process_beside_the_first_one_listens_where_other_machines_reach_that(
         assert listen_at_own_address(Others(0, ["", "127.0.1.1", "10.0.0.1"]), coordinator) == "10.0.0.1"
 
 
-def test_where_nobody_knows_an_address_the_name_of_the_machine_must_do(listened):
+def test_where_nobody_knows_an_address_the_name_of_the_machine_is_used(listened):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # it does not listen
         assert listen_at_own_address(Others(1, ["", ""]), f"127.0.0.1:{nobody.getsockname()[1]}") == ""

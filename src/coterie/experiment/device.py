@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from coterie.errors import CoterieError
 from coterie.experiment.machine import MOST_DEVICES, Machine, read_machine
 from coterie.experiment.programs import keep_programs
-from coterie.processes.address import Address
+from coterie.processes.address import Address, gpus_in_words, share_of
 
 __all__ = ["Device", "choose_device"]
 
@@ -91,8 +91,8 @@ def choose_device(
         if kind != "cpu":
             gpus, number = _gpus(jax), index or 0
             if gpus and number >= len(gpus):
-                there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
-                raise CoterieError(f"device {name} does not exist: there {there}; use gpu:0 .. gpu:{len(gpus) - 1}")
+                there = gpus_in_words(len(gpus))
+                raise CoterieError(f"device {name} does not exist: {there}; use gpu:0 .. gpu:{len(gpus) - 1}")
             if gpus and devices is not None:
                 return _several(gpus, devices)
             if gpus:
@@ -122,11 +122,7 @@ def _of_all_processes(address: Address, kind: str, index: int | None, devices: i
     count = address.processes
     if index is not None:
         raise CoterieError(f"device {kind}:{index} is of one process; with several use device {kind} and --devices")
-    if devices is not None and devices < count:
-        raise CoterieError(f"{count} processes cannot share --devices {devices}: each needs one of its own")
-    if devices is not None and devices % count:
-        raise CoterieError(f"--devices {devices} cannot be shared out evenly among {count} processes; use a multiple")
-    each = 1 if devices is None else devices // count
+    each = share_of(devices, count)
     jax.config.update("jax_num_cpu_devices", each)
     keep_programs()
     write_out_on_cpu()
@@ -152,8 +148,8 @@ def _of_all_processes(address: Address, kind: str, index: int | None, devices: i
 def _several(gpus: list, devices: int) -> Device:
     """Return some GPUs of this host that share the clients."""
     if devices > len(gpus):
-        there = "is 1 GPU" if len(gpus) == 1 else f"are {len(gpus)} GPUs"
-        raise CoterieError(f"devices {devices}: there {there}; use --devices {len(gpus)}, or --device cpu")
+        there = gpus_in_words(len(gpus))
+        raise CoterieError(f"devices {devices}: {there}; use --devices {len(gpus)}, or --device cpu")
     return Device("gpu", tuple(gpus[:devices]), f"{devices} x gpu ({gpus[0].device_kind})", spread=True)
 
 

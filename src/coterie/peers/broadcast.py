@@ -1,6 +1,6 @@
 """Arrays that the first process has and the others need: they go over the devices that all share, piece by piece.
 
-JAX brings no other way between processes that is made for so many bytes. All pieces have one size, whatever the arrays
+JAX has no other way to send this many bytes between processes. All pieces have one size, whatever the arrays
 are, so that one small program serves for all of them and nobody holds more than a piece of what others need.
 """
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from coterie.errors import CoterieError, shown
 
-__all__ = ["AUTO", "PATIENCE", "Address", "address_of", "free_port", "refuse_unreachable"]
+__all__ = ["AUTO", "PATIENCE", "Address", "address_of", "free_port", "gpus_in_words", "refuse_unreachable", "share_of"]
 
 AUTO = "auto"  # the coordinator, if JAX shall find out from the variables of Slurm or Open MPI
 PATIENCE = 20.0  # seconds until all processes must have met, unless told otherwise
@@ -76,6 +76,24 @@ def _of_a_cluster(variables: Mapping[str, str]) -> Address:
         "--coordinator auto finds no job of Slurm (SLURM_NTASKS, SLURM_PROCID) or Open MPI here; start it with srun or "
         "mpirun, or give --coordinator HOST:PORT"
     )
+
+
+def share_of(devices: int | None, processes: int) -> int:
+    """Return how many of the devices each process has; one if their number is not given."""
+    if devices is None:
+        return 1
+    if devices < processes:
+        raise CoterieError(f"--devices {devices} are too few for {processes} processes: each needs one of its own")
+    if devices % processes:
+        raise CoterieError(
+            f"--devices {devices} cannot be shared out evenly among {processes} processes; use a multiple"
+        )
+    return devices // processes
+
+
+def gpus_in_words(number: int) -> str:
+    """Say how many GPUs there are."""
+    return "there is 1 GPU" if number == 1 else f"there are {number} GPUs"
 
 
 def free_port() -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coterie.errors import CoterieError
-from coterie.processes.address import MOST, free_port
+from coterie.processes.address import MOST, free_port, gpus_in_words, share_of
 from coterie.processes.signals import ENDING
 
 __all__ = ["Ended", "gpus_here", "launch", "refuse_more_than_clients", "shares"]
@@ -165,16 +165,12 @@ def shares(count: int, kind: str, devices: int | None, gpus: Sequence[str]) -> l
     """
     if not 1 <= count <= MOST:
         raise CoterieError(f"--processes must be a whole number from 1 to {MOST}, not {count}")
-    if devices is not None and devices < count:
-        raise CoterieError(f"--devices {devices} are too few for {count} processes: each needs one of its own")
-    if devices is not None and devices % count:
-        raise CoterieError(f"--devices {devices} cannot be shared out evenly among {count} processes; use a multiple")
+    each = share_of(devices, count)
     if kind == "cpu" or not gpus:
         return [{} for _ in range(count)]
-    wanted = devices or len(gpus) // count * count
-    if not 0 < wanted <= len(gpus):
-        there = "there is 1 GPU" if len(gpus) == 1 else f"there are {len(gpus)} GPUs"
+    if devices is None:
+        each = len(gpus) // count
+    if not 0 < each * count <= len(gpus):
         needed = f"--devices {devices}" if devices else f"{count} processes"
-        raise CoterieError(f"{needed}: {there} here; use fewer, or --device cpu")
-    each = wanted // count
+        raise CoterieError(f"{needed}: {gpus_in_words(len(gpus))} here; use fewer, or --device cpu")
     return [{"CUDA_VISIBLE_DEVICES": ",".join(gpus[i * each : (i + 1) * each])} for i in range(count)]

@@ -41,7 +41,7 @@ def listen_at_own_address(group: Exchanges, coordinator: str) -> str:
     """Let JAX's collectives listen at this process's address; returns it. All processes must call this."""
     own = first = ""
     if group.index > 0:
-        with contextlib.suppress(OSError):  # then the name of the machine must do
+        with contextlib.suppress(OSError):  # then JAX falls back to the machine's name
             own, first = both_ends(coordinator)
     reached = [address for address in group.exchange("address of process 0", first) if address]
     here = own

@@ -1,4 +1,4 @@
-"""Orbax, which writes checkpoints of several processes: not installed with coterie itself, and it fails at length."""
+"""Orbax, which writes checkpoints of several processes: not installed with coterie itself, and its errors are long."""
 
 import contextlib
 import logging
