@@ -1,6 +1,7 @@
 """Learning rates of SCooL and Ditto on images that are hard to tell apart, constant and falling, by validation score.
 
     python benchmarks/scool_falling_rate.py --setting groups --device gpu      # two minutes on an H200
+    python benchmarks/scool_falling_rate.py --setting groups --tries 3 9       # two of `TRIES`, hours on a CPU
 
 Fashion-MNIST cluttered with parts of other images, shifted and flipped, stands in for photographs: 100 clients with two
 classes each (`classes`) or in five groups (`groups`), 450 training and 50 validation images each, crops and flips, 40
@@ -39,6 +40,8 @@ TRIES: tuple[tuple[str, float, bool, dict[str, Any]], ...] = (
     ("scool-sbm", 0.1, True, {}),
     ("scool-sbm", 0.05, True, {"temperature": 1.0}),
     ("scool-sbm", 0.05, True, {"sparsify_after": 4}),
+    ("scool-attention", 0.1, True, {"memory": 0.0}),
+    ("scool-sbm", 0.1, True, {"memory": 0.0}),
     ("ditto", 0.05, True, {}),
     ("ditto", 0.1, True, {}),
 )
@@ -76,6 +79,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--samples", type=int, default=500)
+    parser.add_argument("--tries", type=int, nargs="*", default=range(len(TRIES)), help="numbers of TRIES, from 0")
+    parser.add_argument("--serve", default="mixture", help="of SCooL: mixture or validated")
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
     device, random, pool = choose_device(asked.device), np.random.default_rng(7), FashionMnist().load()
@@ -92,7 +97,8 @@ def main() -> None:
     federation = dataclasses.replace(federation, test=federation.validation)
     engine = Engine(Task.of(federation, Cnn(), augment=Augment(crop=4, flip=True)), federation, device)
     rows, half = [], max(1, asked.rounds // 2)
-    for name, rate, falls, own in TRIES:
+    for name, rate, falls, own in (TRIES[number] for number in asked.tries):
+        own = own if name == "ditto" else own | {"serve": asked.serve}
         schedule = {"decay": 0.04 ** (1 / half), "decay_after": half} if falls else {}
         started = time.perf_counter()
         method = CLASSES[name](lr=rate, epochs=5, batch_size=10, weight_decay=5e-4, **schedule, **own)

@@ -27,8 +27,8 @@ from coterie.learning.task import Task
 from coterie.methods.base import Solved
 from coterie.peers.local import Plan
 from coterie.processes.address import address_of, free_port
-from coterie.processes.group import current, told
-from coterie.testing.contract import Case
+from coterie.processes.meeting import current, told
+from coterie.testing.case import Case
 
 ROUNDS, BLOCK = 10, 5
 ALLOWED = {"float32": 1e-6, "float64": 1e-12}

@@ -9,7 +9,7 @@ import coterie as ct
 from coterie.experiment.evaluations import evaluation
 from coterie.experiment.result import Result
 from coterie.methods import FedAvg
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 
 
 def test_an_evaluation_is_plain_values():

@@ -19,7 +19,7 @@ from coterie.experiment.job import Job
 from coterie.experiment.run import execute
 from coterie.methods import GossipSGD, ScoolAttention
 from coterie.storage import checkpoint
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 from support.killing import SAME, differences
 from support.run_cases import Scripted, make_job, plain_federation
 

@@ -20,7 +20,7 @@ from coterie.experiment.job import Job
 from coterie.experiment.run import execute
 from coterie.graphs.topologies import Ring
 from coterie.methods import GossipSGD, Local
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 from support.run_cases import make_job
 
 FIVE = small_federation(5)

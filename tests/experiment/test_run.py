@@ -17,7 +17,7 @@ from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task
 from coterie.methods import FedAvg, GossipSGD
 from coterie.models.linear import Linear
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 from support.run_cases import Scripted, plain_federation
 
 FIVE = small_federation(5)

@@ -36,7 +36,7 @@ from coterie.learning.task import Task
 from coterie.methods import GossipSGD
 from coterie.models import Linear, Mlp
 from coterie.pages.weights import weight_maps
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 from support.cases import regression, slope, zero_model
 from support.run_cases import make_job
 

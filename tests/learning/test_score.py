@@ -24,7 +24,7 @@ from coterie.learning.evaluate import BATCH, client_metrics
 from coterie.learning.measures import auroc
 from coterie.learning.score import SCORES, score_of, scores_of, verdict_score, verdict_words
 from coterie.learning.task import Task, Variables
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 from support.cases import Weights
 
 

@@ -20,7 +20,7 @@ from coterie.graphs.graph import Graph
 from coterie.learning.task import Task, Variables
 from coterie.methods.pdbo_mtl import PDBOMTL
 from coterie.models.linear import Linear
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 
 CLIENTS = 3
 PLAIN = {"lr": 0.5, "batch_size": 0, "weight_decay": 0.1, "predictors": 2, "outer_decay": 0.01}

@@ -26,7 +26,7 @@ from coterie.peers.line import Line
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 
 CLIENTS, ROUNDS = 5, 2
 SPLITTING = ("spdb", "fedper", "fedrep", "fedbn", "fedbabu")

@@ -9,7 +9,7 @@ import coterie as ct
 from coterie.errors import CoterieError
 from coterie.experiment.result import Result
 from coterie.methods import FedAvg
-from coterie.testing.contract import small_federation
+from coterie.testing.small import small_federation
 
 
 def test_a_run_starts_from_given_weights(tmp_path, device):

@@ -19,7 +19,9 @@ from coterie.peers.coding import Coder
 from coterie.peers.line import Line
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import CHECKS, ROUNDS, Case, small_federation
+from coterie.testing.case import ROUNDS, Case
+from coterie.testing.contract import CHECKS
+from coterie.testing.small import small_federation
 
 # A change since the hub's mean, where few meet; in `make soak` also mirrors of neighbours, pushed mass, questions and
 # their mirrors, and the largest codec.

@@ -27,7 +27,7 @@ from coterie.peers.line import HUB
 from coterie.peers.local import Plan
 from coterie.sites.deliveries import Round
 from coterie.sites.replay import repeat
-from coterie.testing.contract import ROUNDS, SEED, Case
+from coterie.testing.case import ROUNDS, SEED, Case
 from coterie.testing.two_processes import SplitRun, merge, train
 from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb

@@ -14,7 +14,7 @@ from coterie.peers.line import HUB, Line
 from coterie.peers.mirrors import Mirrors, is_whole
 from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import SEED, Case
+from coterie.testing.case import SEED, Case
 from coterie.testing.two_processes import Site, SplitRun, arrivals_of, train
 
 AWAY, ROUNDS_AWAY, ROUNDS = 2, (3, 4), 7

@@ -9,7 +9,7 @@ import pytest
 from coterie.codecs.frame import HEADER, Header, encode, read_header
 from coterie.graphs.mixing import metropolis
 from coterie.graphs.topologies import Ring
-from coterie.testing.contract import SEED, Case
+from coterie.testing.case import SEED, Case
 from coterie.testing.small import small_federation
 from coterie.testing.two_processes import Site, SplitRun
 

@@ -19,7 +19,7 @@ from coterie.peers.ledger import Ledger
 from coterie.peers.local import LocalPeers, Plan, Simulation
 from coterie.peers.pushed import push_steps
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import ROUNDS, SEED, Case
+from coterie.testing.case import ROUNDS, SEED, Case
 from coterie.testing.two_processes import SplitRun, arrivals_of, merge, train
 
 HEADER = 48  # bytes of a frame before its arrays

@@ -21,7 +21,8 @@ from coterie.peers.line import Line
 from coterie.peers.local import LocalPeers, Plan, Simulation
 from coterie.peers.remote import RemotePeers
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import CHECKS, ROUNDS, SEED, Case
+from coterie.testing.case import ROUNDS, SEED, Case
+from coterie.testing.contract import CHECKS
 from coterie.testing.two_processes import SplitRun, arrivals_of, merge, train
 from support.graph_cases import row_weights
 from support.verb_methods import EveryVerb

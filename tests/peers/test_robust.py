@@ -10,7 +10,7 @@ from coterie.peers.faults import Faults
 from coterie.peers.injection import Injection
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
-from coterie.testing.contract import ROUNDS, Case
+from coterie.testing.case import ROUNDS, Case
 from coterie.testing.two_processes import train
 
 CLIENTS = 6

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from coterie.peers.local import Plan, Simulation
-from coterie.testing.contract import SEED, Case, _by_pair
+from coterie.testing.case import SEED, Case
+from coterie.testing.contract import _by_pair
 from coterie.testing.two_processes import SplitRun, merge, train
 from support.members import Members
 from support.network_rows import SETTINGS, methods

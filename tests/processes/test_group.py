@@ -12,9 +12,10 @@ import pytest
 
 import coterie
 from coterie.errors import CoterieError
-from coterie.processes import group as module
+from coterie.processes import meeting as module
 from coterie.processes.address import Address, free_port
-from coterie.processes.group import BEATS, Group, told
+from coterie.processes.group import BEATS, Group
+from coterie.processes.meeting import told
 
 PROGRAM = Path(__file__).parents[1] / "support" / "meeting.py"
 

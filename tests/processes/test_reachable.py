@@ -13,9 +13,10 @@ from coterie.errors import CoterieError
 from coterie.experiment.config import Experiment
 from coterie.experiment.job import Job
 from coterie.experiment.run import execute
-from coterie.processes import group as module
+from coterie.processes import meeting as module
 from coterie.processes.address import Address
-from coterie.processes.group import Group, told
+from coterie.processes.group import Group
+from coterie.processes.meeting import told
 from coterie.processes.reachable import both_ends, listen_at_own_address, unreachable
 from coterie.storage.toml import dump_toml
 from support.namespaces import TwoHosts, can_cut

@@ -12,7 +12,7 @@ from coterie.peers.local import Plan, Simulation
 from coterie.peers.pushed import push_steps
 from coterie.sites.deliveries import Restored, Round
 from coterie.sites.replay import repeat
-from coterie.testing.contract import CLIENTS, Case
+from coterie.testing.case import CLIENTS, Case
 
 AWAY = 2  # the client whose site is away
 

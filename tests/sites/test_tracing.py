@@ -16,7 +16,7 @@ from coterie.peers.line import Line
 from coterie.peers.local import Plan
 from coterie.peers.remote import Remote
 from coterie.sites.tracing import traced_messages
-from coterie.testing.contract import Case
+from coterie.testing.case import Case
 from support.verb_methods import EveryVerb
 
 PERSONAL = {name: {"personal": ("bias",)} for name in ("fedbn", "fedper", "fedrep", "spdb", "component")}

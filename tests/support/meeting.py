@@ -9,7 +9,7 @@ import sys
 
 from coterie.experiment.interruption import termination
 from coterie.processes.address import Address
-from coterie.processes.group import join, told
+from coterie.processes.meeting import join, told
 
 
 def main(coordinator, processes, process, *words):

@@ -31,7 +31,7 @@ def main(experiment, out, coordinator, processes, process):
     from coterie.experiment.run import execute
     from coterie.experiment.several import loading, place_here
     from coterie.processes.address import Address
-    from coterie.processes.group import told
+    from coterie.processes.meeting import told
     from coterie.storage.toml import read_toml
 
     with told():

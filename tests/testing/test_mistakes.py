@@ -13,8 +13,10 @@ import coterie as ct
 from coterie.errors import CoterieError
 from coterie.extend import Info, LocalSGD, Method, Topology, Variables, method, tree
 from coterie.methods import FedAvg
+from coterie.testing.case import Case
 from coterie.testing.checking import Checked, Result, check_method, why_skipped
-from coterie.testing.contract import CHECKS, Case, small_federation
+from coterie.testing.contract import CHECKS
+from coterie.testing.small import small_federation
 
 
 class State(NamedTuple):

@@ -33,7 +33,7 @@ def main() -> None:
             app()
     except SystemExit as end:
         # Threads of the network engine, or of processes that share devices, may keep Python from taking itself apart.
-        processes = sys.modules.get("coterie.processes.group")
+        processes = sys.modules.get("coterie.processes.meeting")
         if "zenoh" in sys.modules or (processes is not None and processes.current() is not None):
             _exit_now(end.code)
         raise

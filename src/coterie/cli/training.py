@@ -79,7 +79,7 @@ def run(
     from coterie.experiment.config import Experiment
     from coterie.peers.faults import Faults
     from coterie.processes.address import address_of
-    from coterie.processes.group import told
+    from coterie.processes.meeting import told
     from coterie.sites.federation import simulated
     from coterie.storage.toml import read_toml
 

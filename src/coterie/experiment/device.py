@@ -117,7 +117,7 @@ def _of_all_processes(address: Address, kind: str, index: int | None, devices: i
     from coterie import __version__
     from coterie.numerics.threefry import write_out_on_cpu
     from coterie.processes.code import code_digest
-    from coterie.processes.group import join
+    from coterie.processes.meeting import join
 
     count = address.processes
     if index is not None:

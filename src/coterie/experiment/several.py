@@ -21,8 +21,9 @@ from coterie.experiment.place import Place
 from coterie.experiment.sharing import load_together
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import fetched, my_rows, rows_placed, spread_rows
-from coterie.processes.group import Group, current
+from coterie.processes.group import Group
 from coterie.processes.launch import refuse_more_than_clients
+from coterie.processes.meeting import current
 from coterie.storage.orbax import orbax
 from coterie.storage.toml import dump_toml
 

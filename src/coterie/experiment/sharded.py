@@ -29,7 +29,8 @@ from coterie.experiment.snapshot import Record, Saved, Snapshot, as_text, record
 from coterie.graphs.graph import Graph
 from coterie.peers.ring import CLIENTS
 from coterie.peers.shards import elsewhere, fetched
-from coterie.processes.group import Group, current
+from coterie.processes.group import Group
+from coterie.processes.meeting import current
 from coterie.storage.checkpoint import KEPT, refuse_differences, shape_and_dtype
 from coterie.storage.durable import durable_write, storage_errors, sync_folder
 from coterie.storage.orbax import errors_of_the_system, orbax

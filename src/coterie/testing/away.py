@@ -13,7 +13,7 @@ from coterie.peers.injection import Injection
 from coterie.peers.world import World
 
 if TYPE_CHECKING:
-    from coterie.testing.contract import Case
+    from coterie.testing.case import Case
 
 __all__ = ["leaves_out_who_is_away"]
 
