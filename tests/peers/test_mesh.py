@@ -76,6 +76,19 @@ def test_devices_add_one_after_another(mesh):
     assert float(in_turn(mesh, add, jnp.float32(0), values)) == expected
 
 
+def test_on_a_cpu_no_collective_is_inside_a_loop(mesh):
+    """Where one is, XLA may begin one that comes after the loop before it, on some devices only: they wait for ever."""
+    rows, which = jnp.zeros((8, 300)), jnp.zeros((8, 5), int)
+    taken = jax.jit(lambda rows, which: take(mesh, rows, which)).lower(rows, which).compile().as_text()
+    summed = jax.jit(lambda rows: in_turn(mesh, lambda total, shard: total + shard.sum(0), rows[0], rows))
+    for program, collective in (
+        (taken, "collective-permute("),
+        (summed.lower(rows).compile().as_text(), "all-reduce("),
+    ):
+        assert collective in program
+        assert " while(" not in program
+
+
 @pytest.mark.parametrize(
     ("where", "methods", "mode"),
     [

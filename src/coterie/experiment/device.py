@@ -14,6 +14,10 @@ from coterie.processes.address import Address, gpus_in_words, share_of
 
 __all__ = ["Device", "choose_device"]
 
+# For each virtual device over which clients are spread: one that waits for others in a collective holds a thread, and
+# with one for each device XLA might have none left to start those others.
+THREADS = 8
+
 NO_GPU = "device gpu: JAX finds no GPU; install coterie[cuda12] or coterie[cuda13], or use cpu"
 
 
@@ -87,7 +91,7 @@ def choose_device(
         jax.config.update("jax_num_cpu_devices", cores)
     keep_programs()
     write_out_on_cpu()
-    with _threads(cores):
+    with _threads(cores if devices is None else THREADS * cores):
         if kind != "cpu":
             gpus, number = _gpus(jax), index or 0
             if gpus and number >= len(gpus):
@@ -166,7 +170,7 @@ def _kind_and_number(name: str) -> tuple[str, int | None]:
 
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Give XLA as many threads as there are virtual devices, not as there are cores.
+    """Give XLA so many threads: as there are virtual devices, not as there are cores.
 
     It divides long sums among its threads, so that their last bits depend on the number; it reads this variable once,
     when the first device is asked for.

@@ -19,6 +19,7 @@ __all__ = ["CLIENTS", "SPREAD", "in_turn", "passing", "take", "weighted_sum"]
 Tree = Any
 CLIENTS = "clients"  # the axis of the mesh
 SPREAD = PartitionSpec(CLIENTS)
+WRITTEN_OUT = 32  # devices of a CPU up to which a loop over them is no loop in the program
 BLOCK = 4096  # rows of a shard up to which a square matrix beats a fold over slots
 
 
@@ -38,7 +39,7 @@ def passing(mesh: Mesh, fold: Callable[..., Tree], start: Tree, moving: Tree, *f
             carry = fold(carry, shard, (me + number) % mesh.size * rows, *fixed)
             return carry, jax.tree.map(lambda a: lax.ppermute(a, CLIENTS, to_next), shard)
 
-        return lax.fori_loop(0, mesh.size, step, (start, moving))[0]
+        return _repeated(mesh, step, (start, moving))[0]
 
     return jax.shard_map(here, mesh=mesh, in_specs=SPREAD, out_specs=SPREAD, check_vma=False)(start, moving, *fixed)
 
@@ -56,11 +57,24 @@ def in_turn(mesh: Mesh, fold: Callable[..., Tree], start: Tree, *stacked: Tree) 
             mine = jax.tree.map(lambda a: jnp.where(me == number, a, jnp.zeros_like(a)), fold(carry, *shard))
             return jax.tree.map(lambda a: lax.psum(a, CLIENTS), mine)  # of one number and zeros: exact
 
-        return lax.fori_loop(0, mesh.size, step, start)
+        return _repeated(mesh, step, start)
 
     whole = PartitionSpec()
     specs = (whole, *[SPREAD] * len(stacked))
     return jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=whole, check_vma=False)(start, *stacked)
+
+
+def _repeated(mesh: Mesh, step: Callable[[Any, Tree], Tree], start: Tree) -> Tree:
+    """Return `start` after `step(number, carry)` for every device.
+
+    Written out on a CPU: there XLA may begin a collective that comes after a loop while the loop's own are still to
+    come, on one device and not on another. They then wait for each other, or exchange the wrong arrays.
+    """
+    if mesh.devices.flat[0].platform != "cpu" or mesh.size > WRITTEN_OUT:
+        return lax.fori_loop(0, mesh.size, step, start)
+    for number in range(mesh.size):
+        start = step(number, start)
+    return start
 
 
 def take(mesh: Mesh, rows: Tree, which: jax.Array, second: jax.Array | None = None) -> Tree:
