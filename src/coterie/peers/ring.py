@@ -30,6 +30,8 @@ def passing(mesh: Mesh, fold: Callable[..., Tree], start: Tree, moving: Tree, *f
     and `fixed` is the device's own part. Each device begins with its own shard.
     """
     to_next = [(i, (i - 1) % mesh.size) for i in range(mesh.size)]
+    # A loop needs less memory, and within one process `experiment/device.py` sees to enough threads.
+    written_out = _on_cpu(mesh) and _of_several_processes(mesh)
 
     def here(start: Tree, moving: Tree, *fixed: Tree) -> Tree:
         rows, me = jax.tree.leaves(moving)[0].shape[0], lax.axis_index(CLIENTS)
@@ -39,7 +41,7 @@ def passing(mesh: Mesh, fold: Callable[..., Tree], start: Tree, moving: Tree, *f
             carry = fold(carry, shard, (me + number) % mesh.size * rows, *fixed)
             return carry, jax.tree.map(lambda a: lax.ppermute(a, CLIENTS, to_next), shard)
 
-        return _repeated(mesh, step, (start, moving))[0]
+        return _repeated(mesh, step, (start, moving), written_out)[0]
 
     return jax.shard_map(here, mesh=mesh, in_specs=SPREAD, out_specs=SPREAD, check_vma=False)(start, moving, *fixed)
 
@@ -57,24 +59,34 @@ def in_turn(mesh: Mesh, fold: Callable[..., Tree], start: Tree, *stacked: Tree) 
             mine = jax.tree.map(lambda a: jnp.where(me == number, a, jnp.zeros_like(a)), fold(carry, *shard))
             return jax.tree.map(lambda a: lax.psum(a, CLIENTS), mine)  # of one number and zeros: exact
 
-        return _repeated(mesh, step, start)
+        return _repeated(mesh, step, start, _on_cpu(mesh))
 
     whole = PartitionSpec()
     specs = (whole, *[SPREAD] * len(stacked))
     return jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=whole, check_vma=False)(start, *stacked)
 
 
-def _repeated(mesh: Mesh, step: Callable[[Any, Tree], Tree], start: Tree) -> Tree:
-    """Return `start` after `step(number, carry)` for every device.
-
-    Written out on a CPU: there XLA may begin a collective that comes after a loop while the loop's own are still to
-    come, on one device and not on another. They then wait for each other, or exchange the wrong arrays.
-    """
-    if mesh.devices.flat[0].platform != "cpu" or mesh.size > WRITTEN_OUT:
+def _repeated(mesh: Mesh, step: Callable[[Any, Tree], Tree], start: Tree, written_out: bool) -> Tree:
+    """Return `start` after `step(number, carry)` for every device; in a loop, or `written_out`."""
+    if not written_out or mesh.size > WRITTEN_OUT:
         return lax.fori_loop(0, mesh.size, step, start)
     for number in range(mesh.size):
-        start = step(number, start)
+        start = lax.optimization_barrier(step(number, start))  # one after another: shards sent on early would pile up
     return start
+
+
+def _on_cpu(mesh: Mesh) -> bool:
+    """Return whether the devices are those of a CPU, where loops with collectives are dangerous.
+
+    There XLA may begin a collective that comes after a loop while the loop's own are still to come, on one device and
+    not on another. In one process they then wait for each other until no thread is left; between processes the wrong
+    arrays meet.
+    """
+    return bool(mesh.devices.flat[0].platform == "cpu")
+
+
+def _of_several_processes(mesh: Mesh) -> bool:
+    return len({device.process_index for device in mesh.devices.flat}) > 1
 
 
 def take(mesh: Mesh, rows: Tree, which: jax.Array, second: jax.Array | None = None) -> Tree:
