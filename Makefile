@@ -13,7 +13,7 @@
 #   make bench-cpu, make bench-gpu    the benchmarks; results go to benchmarks/results/
 #   make bench-rivals                 the same FedAvg experiment through Flower, pfl, FedJAX and PyTorch, each installed into
 #                                     an environment of its own: half an hour on two idle cores, docs/results/rivals.md
-#   make reproduce-small              the papers' tables that need no GPU, in 7 minutes on two cores: docs/results/papers.md
+#   make reproduce-small              the papers' tables that need no GPU, in a quarter of an hour on two cores: docs/results/papers.md
 #   make reproduce-gpu                the others, in 25 minutes on one H200
 #   make clean                        remove the environments and caches (never results)
 

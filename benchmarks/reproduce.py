@@ -1,6 +1,6 @@
 """Run the papers' tables that need no data of yours, and keep their records with date and hardware.
 
-    python benchmarks/reproduce.py small          # two CPU cores, 7 minutes
+    python benchmarks/reproduce.py small          # two CPU cores, a quarter of an hour
     python benchmarks/reproduce.py gpu            # one H200, 25 minutes
     python benchmarks/reproduce.py gpu --only pdbo
 

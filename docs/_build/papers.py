@@ -24,14 +24,16 @@ HEAD = """\
 
 # The papers' tables beside ours
 
-One line for every row of a paper's table. *Paper* is what the paper prints, letter for letter. *As printed* is our run
-with the paper's settings, *tuned* our run with settings chosen on validation samples, for the same rounds and local steps
-unless a line below the table says otherwise; those as printed are among the choices, judged by the same samples. *MB* is what a client sends and receives in a run, as printed / tuned where these
-differ. What still differs from the paper is listed below each table, from the list in the code, as it was when the table was
-run. `make reproduce-small` (two CPU cores, 7 minutes) and `make reproduce-gpu` (one H200; it begins nothing after 25
-minutes, and was only run in parts so far) run the tables whose data can be had here; tables that need other data are at the end of
-each paper, with their command. A row that was not run says so: it takes too long for these two commands. A cell that is
-empty beside others was not run either, or there is nothing to tune in it, or the paper has no such row.
+One line for every row of a paper's table. *Paper* is what the paper prints, letter for letter. *As printed* is our
+run with the paper's settings, *tuned* our run with settings chosen on validation samples, for the same rounds and
+local steps unless a line below the table says otherwise; those as printed are among the choices, judged by the same
+samples. *MB* is what a client sends and receives in a run, as printed / tuned where these differ. What still differs
+from the paper is listed below each table, from the list in the code, as it was when the table was run. `make
+reproduce-small` (two CPU cores, a quarter of an hour) and `make reproduce-gpu` (one H200; it begins nothing after 25
+minutes, and was only run in parts so far) run the tables whose data can be had here; tables that need other data are
+at the end of each paper, with their command. A row that was not run says so: it takes too long for these two
+commands. A cell that is empty beside others was not run either, or there is nothing to tune in it, or the paper has
+no such row.
 
 The tables on Fashion-MNIST, of Shakespeare and of SPDB on MNIST are of an H200 and older than the others. Since then SCooL averages
 losses over rounds, a client may use the model it had just trained instead of the mixture, a client's own data have weight 1 in
