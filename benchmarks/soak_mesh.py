@@ -138,7 +138,8 @@ def compare(args, device):
     if args.process:
         return 0
     counts = {"devices": args.devices, "processes": args.processes, "rounds": ROUNDS}
-    publish("soak-mesh", device.label, {**counts, "distance": figures, "failed": failed})
+    name = "soak-mesh" if args.processes == 1 else f"soak-mesh-{args.processes}-processes"
+    publish(name, device.label, {**counts, "distance": figures, "failed": failed})
     return 1 if failed else 0
 
 
