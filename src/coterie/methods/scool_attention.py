@@ -6,7 +6,7 @@ also appears as a key in all other rows (the paper leaves these terms out: docs/
 adds the prior's pull on the models, which the authors' program leaves out.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,10 @@ from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.base import Tunes, method
 from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
-from coterie.methods.shared.evidence import Evidence
+from coterie.methods.shared.evidence import Evidence, squared
 from coterie.methods.shared.scool import Scool, State
 from coterie.numerics import attention, tree
+from coterie.numerics.balance import balanced
 from coterie.peers import DENSE_LIMIT
 from coterie.peers.base import Peers
 from coterie.spec import param
@@ -45,13 +46,20 @@ class ScoolAttention(Scool):
     sends: ClassVar[Sends] = {
         **Scool.sends,
         "share": Sending(
-            "a short code of how its model has changed, its weights over neighbours, its loss", FROM_NUMBERS
+            "a short code of how its model has changed, its weights over neighbours, the losses of its model at its "
+            "neighbours, how many classes it has",
+            FROM_NUMBERS,
         ),
         "mean": Sending("a gradient with respect to the network that makes these codes", FROM_NUMBERS),
     }
     widths: tuple[int, ...] = param((10, 5), "units in the encoder's two layers")
     encoder_lr: float = param(0.1, "step size of the encoder (Adam)", above=0)
     encoder_decay: float = param(0.01, "weight decay of the encoder", at_least=0)
+    evidence: Literal["balanced", "plain"] = param(
+        "balanced",
+        "while clients train alone and pairs of them differ little: losses without what a model or data have in common "
+        "with all, from both directions, and magnified; plain: losses as they are, as with more than 4,096 clients",
+    )
     m_step_prior: float = param(
         0.0, "strength of the prior's pull on the models while weights are inferred (eq. 28); 0: none", at_least=0
     )
@@ -92,7 +100,9 @@ class ScoolAttention(Scool):
         memory: Prior = state.prior
         steps = tree.minus(moved, memory.start)
         codes = peers.each(self._embed, memory.encoder, steps)  # e_i
-        (all_codes, all_baselines), arrived = peers.share((codes, evidence.baseline))
+        balances = self.holds and self.evidence == "balanced" and peers.clients <= DENSE_LIMIT
+        losses = (evidence.losses, evidence.arrived, peers.neighbours) if balances else ()
+        (all_codes, all_baselines, all_losses), arrived = peers.share((codes, evidence.baseline, losses))
         scores = self._scores(peers, codes, all_codes)  # <e_i, e_j>
         own_scores = peers.each(jnp.dot, codes, codes)
         present = evidence.arrived & arrived[peers.neighbours]
@@ -102,6 +112,9 @@ class ScoolAttention(Scool):
         others = jnp.zeros_like(evidence.losses) if self.faithful else all_baselines[peers.neighbours]
         ell = others - evidence.losses  # log P(D_j | theta_i), centred
         own_ell = jnp.zeros_like(baseline) if self.own == "apart" else baseline - evidence.own_loss
+        if balances:
+            ell, stretch = self._balanced(peers, all_baselines, all_losses, arrived)
+            own_ell = stretch * own_ell
         if self.faithful and peers.neighbours.shape[1] < peers.clients - 1:
             # The published program divides by the (negative) sum after sparsification, which reverses the order.
             ell = ell / jnp.where(present, ell, 0).sum(1, keepdims=True)
@@ -115,6 +128,15 @@ class ScoolAttention(Scool):
         if self.own == "apart":
             own = jnp.ones_like(own)  # the client's own data count apart, with weight 1
         return weights, own, prior, self._drift(peers, memory.encoder, steps, slope)
+
+    def _balanced(
+        self, peers: Peers, baselines: jax.Array, losses: tuple[jax.Array, ...], arrived: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the balanced log-likelihoods of the neighbours' data, `[C, D]`, and how much they were stretched."""
+        of_all, answered, neighbours = losses
+        square, known = squared(of_all, answered & arrived[:, None], neighbours)
+        square, stretch = balanced(baselines[None] - square, known)
+        return square[peers.ids[:, None], peers.neighbours], stretch
 
     def _scores(self, peers: Peers, codes: jax.Array, all_codes: jax.Array) -> jax.Array:
         """Return the inner products of each client's code with its neighbours', `[C, D]`."""

@@ -18,7 +18,7 @@ from coterie.methods.shared.neighbours import ENOUGH, mean_loss
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 
-__all__ = ["Evidence", "Heard", "averaged", "gather", "judged_fairly", "nothing_heard"]
+__all__ = ["Evidence", "Heard", "averaged", "gather", "judged_fairly", "nothing_heard", "squared"]
 
 
 class Evidence(NamedTuple):
@@ -77,3 +77,12 @@ def averaged(evidence: Evidence, heard: Heard, memory: float | jax.Array, peers:
     losses = jnp.where(arrived, heard.losses / tree.divisor(heard.answers), 0)
     own_loss = jnp.where(heard.own_answers > 0, heard.own_losses / tree.divisor(heard.own_answers), evidence.own_loss)
     return evidence._replace(losses=losses, arrived=arrived, own_loss=own_loss), heard
+
+
+def squared(losses: jax.Array, answered: jax.Array, neighbours: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return all clients' losses at their neighbours `[K, D]` as a matrix `[K, K]`, zero where there is none, and where
+    there is one."""
+    place = (jnp.arange(len(losses))[:, None], neighbours)
+    square = jnp.zeros((len(losses), len(losses)), losses.dtype)
+    known = jnp.zeros(square.shape, bool).at[place].max(answered)
+    return square.at[place].add(jnp.where(answered, losses, 0)), known

@@ -3,13 +3,12 @@
 from typing import Any, ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 
 from coterie.data.clients import Federation
 from coterie.errors import CoterieError
 from coterie.learning.task import Task, Variables
 from coterie.methods.sends import FROM_NUMBERS, Sending, Sends
-from coterie.methods.shared.evidence import Evidence
+from coterie.methods.shared.evidence import Evidence, squared
 from coterie.methods.shared.scool import Scool
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
@@ -71,8 +70,4 @@ def share_losses(evidence: Evidence, peers: Peers) -> tuple[jax.Array, jax.Array
     """
     mine = (evidence.losses, evidence.arrived, peers.neighbours, evidence.own_loss, evidence.baseline)
     (losses, answered, neighbours, own_loss, baseline), arrived = peers.share(mine)
-    answered = answered & arrived[:, None]
-    place = (jnp.arange(peers.clients)[:, None], neighbours)
-    square = jnp.zeros((peers.clients, peers.clients), losses.dtype)
-    known = jnp.zeros(square.shape, bool).at[place].max(answered)
-    return square.at[place].add(jnp.where(answered, losses, 0)), known, own_loss, baseline
+    return *squared(losses, answered & arrived[:, None], neighbours), own_loss, baseline
