@@ -104,7 +104,9 @@ def publish(name: str, device: str, figures: dict[str, Any]) -> None:
     out = Path(os.environ.get("COTERIE_BENCHMARKS", RESULTS))
     out.mkdir(parents=True, exist_ok=True)
     today = datetime.date.today().isoformat()
-    processor = (device.partition("(")[2] or device).replace("(R)", "").replace("(TM)", "").split(",")[0].partition(")")[0]
+    processor = (
+        (device.partition("(")[2] or device).replace("(R)", "").replace("(TM)", "").split(",")[0].partition(")")[0]
+    )
     slug = "".join(c if c.isalnum() else "-" for c in processor).strip("-").lower()
     record = {"benchmark": name, "date": today, "hardware": hardware(device), "command": " ".join(sys.argv), **figures}
     (out / f"{today}-{name}-{slug}.json").write_text(json.dumps(record, indent=1) + "\n")

@@ -1,11 +1,12 @@
-"""How many rounds of losses should SCooL's weights be inferred from? Its `memory`, on validation samples.
+"""How should SCooL infer weights from little evidence? Its `memory`, and attention's `evidence`, on validation samples.
 
     python benchmarks/scool_memory.py                                # embedded data, two minutes on two cores
     COTERIE_DATA=... python benchmarks/scool_memory.py --data spoken-speakers spoken-classes --epochs 1
 
 Accuracy as in scool_serve.py: half of each client's validation samples judge, the test set is dropped. Beside it the
 area under the ROC curve of the weights in the round after which they are held: how well they tell the clients of a
-group (or with the same classes) from others. Always with `serve = "mixture"`; an mlp, 40 rounds, three seeds.
+group (or with the same classes) from others. Always with `serve = "mixture"`; an mlp, 40 rounds, five seeds. `plain` is attention with
+the default memory and `evidence = "plain"`.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from common import publish, trained
 from scool_m_steps import DATA, same_shapes
 from scool_serve import OTHERS, without_test
 
+from coterie.data import load
 from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
@@ -31,7 +33,16 @@ from coterie.methods.scool_sbm import ScoolSBM
 from coterie.models.mlp import Mlp
 
 MORE = {name: lambda seed, make=make: make(seed, validation=0.3, test=0.1) for name, make in scool_unseen.DATA.items()}
-KNOWN = {**DATA, **OTHERS, **MORE}
+DIVIDED = {
+    "iid": lambda seed: load("digits", "iid", clients=20, seed=seed, samples=80, validation=0.3),
+    "dirichlet-0.3": lambda seed: load(
+        "digits", "dirichlet", alpha=0.3, clients=20, seed=seed, samples=80, validation=0.3
+    ),
+    "dirichlet-1": lambda seed: load(
+        "digits", "dirichlet", alpha=1.0, clients=20, seed=seed, samples=80, validation=0.3
+    ),
+}
+KNOWN = {**DATA, **OTHERS, **MORE, **DIVIDED}
 
 
 def scores(engine: Engine, federation: Federation, method: Any, rounds: int, seed: int) -> tuple[float, float]:
@@ -53,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=KNOWN, nargs="*", default=list(DATA))
     parser.add_argument("--memory", type=float, nargs="*", default=[0.0, 0.7, 0.9])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--epochs", type=int, default=2)
@@ -63,6 +74,8 @@ def main() -> None:
     for name, kind in (("scool-sbm", ScoolSBM), ("scool-attention", ScoolAttention)):
         for memory in asked.memory:
             methods[f"{name}, memory {memory:g}"] = kind(**usual, memory=memory, serve="mixture")
+    plain = {"evidence": "plain", "serve": "mixture"}
+    methods["scool-attention, plain"] = ScoolAttention(**usual, **plain)
     found: dict[str, Any] = {}
     for data in asked.data:
         federations = same_shapes([without_test(KNOWN[data](seed)) for seed in range(asked.seeds)])

@@ -62,14 +62,14 @@ def test_parts_of_rows_and_columns_do_not_matter():
 
 
 def test_strong_evidence_stays_nearly_as_it_is():
-    """Two groups of models that are sure: what is changed is the fraction level / deviation of the way."""
+    """Two groups of models that are sure: what is changed is the fraction level^2 / variance of the way."""
     group = np.arange(9) % 2
     ell = np.where(group[:, None] == group, 0.5, -40.0) + 3 * parts()[0]
     found, stretch = balanced(jnp.asarray(ell), jnp.asarray(OFF))
     s = without_rows_and_columns(ell, OFF)
     s = (s + s.T) / 2
-    fraction = LEVEL / s[OFF].std()
-    assert fraction < 0.025
+    fraction = LEVEL**2 / s[OFF].var()
+    assert fraction < 0.001
     assert stretch == 1
     np.testing.assert_allclose(found[OFF], (ell + fraction * (ell[OFF].mean() + s - ell))[OFF], atol=1e-5)
 

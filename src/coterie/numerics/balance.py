@@ -25,7 +25,7 @@ def balanced(ell: jax.Array, known: jax.Array, level: float = LEVEL) -> tuple[ja
     x = ell - (row i's part + column j's part), fitted by least squares. Two clients go together as well from either
     side, so s = (x + x^T) / 2 is what they say of a pair, and (x - x^T) / 2 is luck. If the standard deviation of s is
     below `level`, s takes the place of ell, stretched up to `level` (at most `MOST` times) as far as s is not luck
-    itself. If it is above, ell moves towards s by the fraction level / deviation: losses of models that have learned,
+    itself. If it is above, ell moves towards s by the fraction level^2 / variance: losses of models that have learned,
     many of them far beyond guessing, are no sums of such parts.
 
     Args:
@@ -47,5 +47,5 @@ def balanced(ell: jax.Array, known: jax.Array, level: float = LEVEL) -> tuple[ja
     variance, noise = ((a * a).sum() / divisor(ones.sum()) for a in (pair, luck))
     ratio = level / jnp.sqrt(divisor(variance))
     stretch = 1 + jnp.maximum(0, 1 - noise / divisor(variance)) * (jnp.clip(ratio, 1, MOST) - 1)
-    corrected = ell + jnp.minimum(1, ratio) * (mean + pair - ell)
+    corrected = ell + jnp.minimum(1, ratio**2) * (mean + pair - ell)
     return ones * stretch * corrected, stretch
