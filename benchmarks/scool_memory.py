@@ -5,8 +5,8 @@
 
 Accuracy as in scool_serve.py: half of each client's validation samples judge, the test set is dropped. Beside it the
 area under the ROC curve of the weights in the round after which they are held: how well they tell the clients of a
-group (or with the same classes) from others. Always with `serve = "mixture"`; an mlp, 40 rounds, five seeds. `plain` is attention with
-the default memory and `evidence = "plain"`.
+group (or with the same classes) from others. Always with `serve = "mixture"`; an mlp, 40 rounds, five seeds. `plain` is
+attention with the default memory and `evidence = "plain"`.
 """
 
 import argparse

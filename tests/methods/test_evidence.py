@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from coterie.data import load
 from coterie.data.clients import Federation, stack
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
@@ -13,11 +14,14 @@ from coterie.graphs.graph import Graph
 from coterie.graphs.quality import graph_quality
 from coterie.graphs.topologies import Ring
 from coterie.learning.task import Task
+from coterie.methods.scool_attention import ScoolAttention
 from coterie.methods.scool_sbm import ScoolSBM
 from coterie.methods.shared.evidence import ENOUGH, Evidence, averaged, judged_fairly, nothing_heard
 from coterie.models.linear import Linear
+from coterie.models.mlp import Mlp
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
+from coterie.testing.small import small_federation
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +108,34 @@ def test_weak_evidence_adds_up():
         found[memory] = graph_quality(table, groups)["graph_auroc"]
     assert found[0.9] > 0.9
     assert found[0.0] < 0.7
+
+
+def test_attention_finds_groups_where_models_have_hardly_learned():
+    """One epoch with a small rate: losses differ by little, and more between models and data than between groups."""
+    federation = load("planted-groups", seed=1, validation_size=50)
+    engine = Engine(Task.of(federation, Mlp(hidden=(16,))), federation, choose_device("cpu"))
+    graph, inside = Graph.complete(len(federation)), {}
+    groups = np.asarray(federation.groups)
+    same = groups[graph.neighbours] == groups[:, None]
+    for evidence in ("balanced", "plain"):
+        method = ScoolAttention(lr=0.05, epochs=1, evidence=evidence)
+        training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
+        weights = training.advance(training.init()[0], 1, 10)[1].weights
+        inside[evidence] = float((weights * same).sum(1).mean())
+    assert inside["balanced"] > inside["plain"] + 0.1
+
+
+@pytest.mark.parametrize("settings", [{"m_step": "first-order"}, {"sparsify_after": 0}, {"faithful": True}])
+def test_only_weights_that_will_be_held_are_inferred_from_balanced_losses(settings):
+    """Elsewhere the losses are those of the paper, and no more is sent."""
+    federation = small_federation(6)
+    engine, graph = Engine(Task.of(federation, Linear()), federation, choose_device("cpu")), Graph.complete(6)
+
+    def weights(evidence):
+        method = ScoolAttention(lr=0.1, evidence=evidence, **settings)
+        training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), 0)
+        block = training.advance(training.init()[0], 1, 3)[1]
+        return block.weights, block.traffic.up_bytes
+
+    for plain, balanced in zip(weights("plain"), weights("balanced"), strict=True):
+        np.testing.assert_array_equal(plain, balanced)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from coterie.errors import CoterieError
 from coterie.reproduce import Clients, Difference, Methods, Reproduction, Rounds, Seeds, check_choice
 from coterie.reproduce.scool_paper import (
+    BALANCED,
     CALLED,
     DIFFERENCES,
     GOSSIP,
@@ -137,7 +138,7 @@ def reproduction(
     place = PAPER_COLUMNS.index((setting, dataset)) if dataset in CALLED else None
     figures = {} if place is None else {label: row.split(" | ")[place] for label, row in PAPER.items()}
     kind = "non-IID" if setting == "noniid" else "non-IID SBM"
-    mixed = [MIXED] if length > PUBLISHED["sparsify_after"] else []
+    mixed = [MIXED, BALANCED] if length > PUBLISHED["sparsify_after"] else []
     return Reproduction(
         f"SCooL on {dataset}, {setting}",
         f"Li, Zhou, Tian, Tao 2024, Table 2, {kind} {CALLED.get(dataset, '')}".strip(),

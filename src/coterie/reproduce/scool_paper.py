@@ -3,6 +3,7 @@
 from coterie.reproduce import Difference
 
 __all__ = [
+    "BALANCED",
     "BASELINES",
     "CALLED",
     "DIFFERENCES",
@@ -127,6 +128,12 @@ MIXED = Difference(
     "client judges its own model on validation samples, and uses the one it had just trained where the mixture is "
     "clearly worse there",
     SCOOL,
+    "tuned",
+)
+BALANCED = Difference(
+    "scool-attention, tuned: where pairs of clients differ little, losses are taken without what a model or data have "
+    "in common with all, from both directions, and magnified",
+    ("scool-attention",),
     "tuned",
 )
 HEARD = {
