@@ -114,7 +114,7 @@ class ScoolAttention(Scool):
         own_ell = jnp.zeros_like(baseline) if self.own == "apart" else baseline - evidence.own_loss
         if balances:
             ell, stretch = self._balanced(peers, all_baselines, all_losses, arrived)
-            own_ell = stretch * own_ell
+            own_ell = peers.seal(stretch * own_ell)
         if self.faithful and peers.neighbours.shape[1] < peers.clients - 1:
             # The published program divides by the (negative) sum after sparsification, which reverses the order.
             ell = ell / jnp.where(present, ell, 0).sum(1, keepdims=True)
@@ -135,7 +135,8 @@ class ScoolAttention(Scool):
         """Return the balanced log-likelihoods of the neighbours' data, `[C, D]`, and how much they were stretched."""
         of_all, answered, neighbours = losses
         square, known = squared(of_all, answered & arrived[:, None], neighbours)
-        square, stretch = balanced(baselines[None] - square, known)
+        # Sealed, since what the compiler makes of it would depend on how many clients live here.
+        square, stretch = peers.seal(balanced(peers.seal(baselines[None] - square), known))
         return square[peers.ids[:, None], peers.neighbours], stretch
 
     def _scores(self, peers: Peers, codes: jax.Array, all_codes: jax.Array) -> jax.Array:
