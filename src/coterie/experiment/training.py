@@ -88,7 +88,8 @@ class Training(Stages):
     def init(self, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Return the state before the first round, and what it cost to get there."""
         lost = one_round(self.faults.tables(0)) if arrivals is None and self.faults is not None else arrivals
-        light = self.task.size <= FEW_PARAMETERS
+        # A program that is not optimised rounds by what else is in it: not where clients elsewhere need the same bits.
+        light = self.engine.plan.mode != "exact" and self.task.size <= FEW_PARAMETERS
         state, traffic = self.call(self._init, "init", self._init_key, lost, ready=self._starts(0), light=light)
         zero = np.zeros((1, self.engine.size))
         return self._placed(self._with_memory(state)), Rounds(zero, self._one_round(traffic), None)
