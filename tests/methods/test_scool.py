@@ -369,13 +369,12 @@ def test_slopes_of_very_many_clients_are_those_of_the_matrix(monkeypatch):
     peers = LocalPeers(jax.tree.map(jnp.asarray, make_tables(graph, np.zeros(graph.present.shape))))
     random = np.random.default_rng(0)
     codes = jnp.asarray(random.normal(size=(5, 3)), jnp.float32)
-    target, log_p = (
-        (jnp.asarray(random.random((5, 2)), jnp.float32), jnp.asarray(random.random(5), jnp.float32)) for _ in range(2)
-    )
+    rows = jnp.asarray(graph.present * random.normal(size=(5, 2)), jnp.float32)
+    owns = jnp.asarray(random.normal(size=5), jnp.float32)
     method, found = ScoolAttention(), []
     for limit in (4096, 0):
         monkeypatch.setattr("coterie.methods.scool_attention.DENSE_LIMIT", limit)
-        slope = method._slope(peers, codes, target, log_p, jnp.asarray(graph.present))
+        slope = method._slope(peers, codes, rows, owns, peers.neighbours)
         scores = jnp.where(graph.present, method._scores(peers, codes, codes), 0)
         found.append((np.asarray(slope), np.asarray(scores)))
     for dense, sparse in zip(*found, strict=True):

@@ -100,9 +100,12 @@ class ScoolAttention(Scool):
         memory: Prior = state.prior
         steps = tree.minus(moved, memory.start)
         codes = peers.each(self._embed, memory.encoder, steps)  # e_i
-        balances = self.holds and self.evidence == "balanced" and peers.clients <= DENSE_LIMIT
-        losses = (evidence.losses, evidence.arrived, peers.neighbours) if balances else ()
-        (all_codes, all_baselines, all_losses), arrived = peers.share((codes, evidence.baseline, losses))
+        dense = peers.clients <= DENSE_LIMIT
+        balances = self.holds and self.evidence == "balanced" and dense
+        neighbours = peers.neighbours if dense else ()
+        losses = (evidence.losses, evidence.arrived) if balances else ()
+        told = (codes, evidence.baseline, neighbours, losses)
+        (all_codes, all_baselines, all_neighbours, all_losses), arrived = peers.share(told)
         scores = self._scores(peers, codes, all_codes)  # <e_i, e_j>
         own_scores = peers.each(jnp.dot, codes, codes)
         present = evidence.arrived & arrived[peers.neighbours]
@@ -113,7 +116,8 @@ class ScoolAttention(Scool):
         ell = others - evidence.losses  # log P(D_j | theta_i), centred
         own_ell = jnp.zeros_like(baseline) if self.own == "apart" else baseline - evidence.own_loss
         if balances:
-            ell, stretch = self._balanced(peers, all_baselines, all_losses, arrived)
+            square, known = squared(all_losses[0], all_losses[1] & arrived[:, None], all_neighbours)
+            ell, stretch = self._balanced(peers, all_baselines[None] - square, known)
             own_ell = peers.seal(stretch * own_ell)
         if self.faithful and peers.neighbours.shape[1] < peers.clients - 1:
             # The published program divides by the (negative) sum after sparsification, which reverses the order.
@@ -123,20 +127,19 @@ class ScoolAttention(Scool):
         if self.faithful:  # its encoder learns softmax(ell / T), without the prior
             flat = jnp.where(present, 0.0, -jnp.inf)
             target, own_target = attention.posterior(ell, own_ell, flat, jnp.zeros_like(own), self.temperature)
-        slope = self._slope(peers, all_codes, (target, own_target), (log_p, own_log_p), present)
+        difference = jnp.where(present, target - jnp.exp(log_p), 0)  # D = w - p
+        shared, slopes_arrived = peers.share((difference, own_target - jnp.exp(own_log_p)))
+        rows, owns = (tree.where(arrived & slopes_arrived, all_of, jnp.zeros_like(all_of)) for all_of in shared)
+        slope = self._slope(peers, all_codes, rows, owns, all_neighbours)
         prior = self._learn(peers, memory, steps, slope)
         if self.own == "apart":
             own = jnp.ones_like(own)  # the client's own data count apart, with weight 1
         return weights, own, prior, self._drift(peers, memory.encoder, steps, slope)
 
-    def _balanced(
-        self, peers: Peers, baselines: jax.Array, losses: tuple[jax.Array, ...], arrived: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def _balanced(self, peers: Peers, square: jax.Array, known: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the balanced log-likelihoods of the neighbours' data, `[C, D]`, and how much they were stretched."""
-        of_all, answered, neighbours = losses
-        square, known = squared(of_all, answered & arrived[:, None], neighbours)
         # Sealed, since what the compiler makes of it would depend on how many clients live here.
-        square, stretch = peers.seal(balanced(peers.seal(baselines[None] - square), known))
+        square, stretch = peers.seal(balanced(peers.seal(square), known))
         return square[peers.ids[:, None], peers.neighbours], stretch
 
     def _scores(self, peers: Peers, codes: jax.Array, all_codes: jax.Array) -> jax.Array:
@@ -149,15 +152,14 @@ class ScoolAttention(Scool):
 
         return lax.map(of_slot, jnp.arange(peers.neighbours.shape[1])).T
 
-    def _slope(self, peers: Peers, codes: jax.Array, target: Any, log_p: Any, present: jax.Array) -> jax.Array:
-        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij, from all clients' D = w - p."""
-        difference = jnp.where(present, target[0] - jnp.exp(log_p[0]), 0)
-        (rows, owns, neighbours), arrived = peers.share((difference, target[1] - jnp.exp(log_p[1]), peers.neighbours))
+    def _slope(
+        self, peers: Peers, codes: jax.Array, rows: jax.Array, owns: jax.Array, neighbours: Any
+    ) -> jax.Array:
+        """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij, from all clients' D and neighbours."""
         if peers.clients > DENSE_LIMIT:
-            return self._sparse_slope(peers, codes, rows * arrived[:, None], owns * arrived)
-        place = (jnp.arange(peers.clients)[:, None], neighbours)
-        square = jnp.zeros((peers.clients, peers.clients), rows.dtype).at[place].add(rows * arrived[:, None])
-        square = square + jnp.diag(owns * arrived)
+            return self._sparse_slope(peers, codes, rows, owns)
+        square, _ = squared(rows, jnp.ones(rows.shape, bool), neighbours)
+        square = square + jnp.diag(owns)
         return attention.embedding_gradient(square, jnp.zeros_like(square), codes)[peers.ids]  # (D + D^T) E
 
     def _sparse_slope(self, peers: Peers, codes: jax.Array, rows: jax.Array, owns: jax.Array) -> jax.Array:
