@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data.clients import Federation, stack
+from coterie.experiment.ahead import compile_ahead
 from coterie.experiment.engine import Engine
 from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
@@ -68,7 +69,9 @@ def trained(
     """
     graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
     training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
+    training.longest = every
     state, _ = training.init()
+    compile_ahead(training, state, 1, rounds)
     done = 0
     while done < rounds:
         count = training.rounds_to_stage(done + 1, min(every, rounds - done))

@@ -185,7 +185,7 @@ def main() -> None:
     for name in asked.methods:
         if name.startswith("scool"):
             labels[f"{name}, 2 %"] = (name, {**chosen[name], "fraction": 0.02})
-    rows: dict[str, list[dict[str, Any]]] = {label: earlier["runs"].get(label, []) for label in labels}
+    rows: dict[str, list[dict[str, Any]]] = earlier["runs"] | {each: earlier["runs"].get(each, []) for each in labels}
     for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         if time.perf_counter() - started > 60 * asked.minutes:
             break
@@ -198,6 +198,7 @@ def main() -> None:
         f"scool-images-{asked.data}-{asked.setting}{'-falling' * asked.falling}",
         bench.device.label,
         {
+            **({"earlier": str(asked.settings)} if asked.settings else {}),
             "tried": tried,
             "chosen": chosen,
             "mean": {label: round(float(np.mean([run["test"] for run in runs])), 3) for label, runs in rows.items()},

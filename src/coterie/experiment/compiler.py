@@ -4,12 +4,14 @@ Options are names in XLA, which come and go with its versions. One that a versio
 that it does not have is ignored, so that a new version of JAX costs speed, not the run.
 """
 
+import functools
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
 
-__all__ = ["compiled", "options_for"]
+__all__ = ["compiled", "compiled_aside", "options_for"]
 
 # On a CPU XLA removes barriers before it decides what becomes one kernel, so that the hash of a key (see
 # `numerics/threefry.py`) would be a part of every kernel that reads the key. Loops over a few numbers, which it makes
@@ -56,3 +58,13 @@ def compiled(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages
         if unknown is None or unknown[1] not in options:
             raise
         return compiled(lowered, {name: value for name, value in options.items() if name != unknown[1]})
+
+
+def compiled_aside(lowered: jax.stages.Lowered, options: dict[str, Any]) -> Future:
+    """Begin to compile a program in a thread, and return what will be the program."""
+    return _threads().submit(compiled, lowered, options)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(4, thread_name_prefix="compile")  # the rounds and evaluations of two stages

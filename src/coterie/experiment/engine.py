@@ -6,6 +6,7 @@ It knows nothing of methods (`experiment/training.py`) or files.
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from coterie.data.buckets import Buckets
 from coterie.data.clients import Clients, Federation
-from coterie.experiment.compiler import compiled, options_for
+from coterie.experiment.compiler import compiled, compiled_aside, options_for
 from coterie.experiment.device import Device
 from coterie.experiment.job import Job, precision
 from coterie.experiment.plan import plan_for, refuse_too_large, streamed
@@ -208,25 +209,45 @@ class Engine:
         return times * sum(math.prod(stack.x.shape[:2]) for stack in stacks) * task.size <= LITTLE
 
     def compile(
-        self, program: Callable, name: Any, *arguments: Any, donate: int | None = None, light: bool = False
+        self,
+        program: Callable,
+        name: Any,
+        *arguments: Any,
+        donate: int | None = None,
+        light: bool = False,
+        aside: bool = False,
     ) -> tuple[Callable, Any]:
-        """Return the compiled program of `call`, and its arguments on the device."""
+        """Return the compiled program of `call`, and its arguments on the device.
+
+        `aside` returns at once what will be the program, a future, while a thread compiles it.
+        """
         start = time.perf_counter()
         apart = elsewhere(self.plan.mesh)
-        there = lambda a: isinstance(a, jax.Array) and not (apart and a.is_fully_addressable)  # noqa: E731
+        there = lambda a: hasattr(a, "sharding") and not (apart and a.is_fully_addressable)  # noqa: E731
         arguments = jax.tree.map(lambda a: a if there(a) else self._copied(a), arguments)
         leaves, structure = jax.tree.flatten(arguments)
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
-        if signature not in self._compiled:
+        found = self._compiled.get(signature)
+        if isinstance(found, Future) and not aside:
+            # Beside a program that runs there may have been too little memory to try kernels: once more, alone.
+            found = found.result() if found.exception() is None else None
+        if found is None:
             self.traces += 1
+            # A GPU's products without kernels of XLA's own take a workspace that no limit on memory knows of.
+            light = light and not (self._limited and self.device.platform == "gpu")
+            options = options_for(self.device.platform, light, passes_left_out(self.plan))
             with self.profile.compiling(), repairing(), fitting():
                 lowered = jax.jit(program, donate_argnums=() if donate is None else donate).lower(*arguments)
-                # A GPU's products without kernels of XLA's own take a workspace that no limit on memory knows of.
-                light = light and not (self._limited and self.device.platform == "gpu")
-                options = options_for(self.device.platform, light, passes_left_out(self.plan))
-                self._compiled[signature] = compiled(lowered, options)
-            self.seconds["compile"] += time.perf_counter() - start
-        return self._compiled[signature], arguments
+                found = (compiled_aside if aside else compiled)(lowered, options)
+        self._compiled[signature] = found
+        self.seconds["compile"] += time.perf_counter() - start
+        return found, arguments
+
+    @property
+    def compiles_aside(self) -> bool:
+        """Whether threads that compile take nothing from what trains, is timed, or shall fit into little memory."""
+        quiet = self.profile is NO_PROFILE and not self._limited
+        return self.device.platform == "gpu" and self.plan.mesh is None and quiet
 
     def _copied(self, value: Any) -> Any:
         """Copy an argument to the device: settings of a method once, since each copy delays a round on a GPU."""

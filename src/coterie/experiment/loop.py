@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie.errors import CoterieError, CoterieWarning, Diverged
 from coterie.experiment import checkpoints
+from coterie.experiment.ahead import compile_ahead
 from coterie.experiment.charges import with_cost_of_graph, with_cost_of_inputs, with_stage
 from coterie.experiment.engine import Engine
 from coterie.experiment.folder import RunFolder
@@ -111,6 +112,7 @@ class Loop:
         self.training.longest = min(self.every, settings.rounds) if self.place.members is None else 1
         self.progress("start", 0, settings.rounds, {})
         self._begin()
+        compile_ahead(self.training, self.state, self.round + 1, settings.rounds)
         self._short = self.place.members is not None  # how long a block takes is not known before the first
 
     def step(self, asked: Callable[[], bool] = lambda: False) -> bool:

@@ -47,11 +47,14 @@ class Stages:
         """
         if number not in self.method.stages():
             return state, None
+        graph, traffic = self.kept_graph(state, number)
+        return self.enter_stage(state, agree(number, graph), number + 1), self._one_round(traffic)
+
+    def kept_graph(self, state: Any, number: int) -> tuple[Graph, Traffic]:
+        """Return the edges that the clients would keep after round `number`, and the traffic of telling each other."""
         (kept, arrived), traffic = self.call(self._keep, ("keep", number), self.inner(state))
         kept, arrived = fetched((kept, arrived))
-        kept = np.where(np.asarray(arrived)[:, None], kept, self.graph.present)
-        graph = agree(number, self.graph.keep(kept)[0])
-        return self.enter_stage(state, graph, number + 1), self._one_round(traffic)
+        return self.graph.keep(np.where(np.asarray(arrived)[:, None], kept, self.graph.present))[0], traffic
 
     def _keep(self, method: Any, tables: Any, clients: Clients, state: Any) -> Any:
         peers = self.peers.make(tables)
@@ -59,14 +62,18 @@ class Stages:
 
     def enter_stage(self, state: Any, graph: Graph, first: int) -> Any:
         """Return the state on a graph with fewer edges, used from round `first` on."""
+        narrow, take = self.method.narrow, self.use_stage(graph, first)
+        return self.engine.place(self._with_memory(narrow(self.inner(state), take)))
+
+    def use_stage(self, graph: Graph, first: int) -> Callable[[jax.Array], jax.Array]:
+        """Use a graph with fewer edges from round `first` on; returns what carries `x [C, D, ...]` over to its slots."""
         everyone = np.arange(graph.clients)[:, None]
         kept = slot_of(graph.neighbours, graph.present, everyone, self.graph.neighbours) >= 0
         graph, slots = self.graph.keep(kept)
         rows = slots if self._ids is None else slots[self._ids]
-        narrow = self.method.narrow(self.inner(state), slot_taker(padded_rows(rows, self.engine.rows)))
         self._leave(first)
         self._use(graph, np.zeros(graph.neighbours.shape))
-        return self.engine.place(self._with_memory(narrow))
+        return slot_taker(padded_rows(rows, self.engine.rows))
 
     def return_to_stage(self, first: int) -> None:
         """Be where round `first` is: the graph is that of its stage already."""

@@ -125,12 +125,19 @@ class Training(Stages):
 
     def prepare(self) -> None:
         """Compile a round and its evaluation, and trace what else is sent, before anybody waits for this process."""
-        state, rounds = self.outline(), self.peers.rounds_per_call or 1
-        program, name, inputs = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
-        self._compile(program, name, *inputs, donate=4)
-        self._compile(self._evaluate, "evaluate", *self._evaluated(state, 1), light=self._light)
+        state = self.outline()
+        for program, name, inputs, how in self.programs(state):
+            self.compile(program, name, *inputs, **how)
         if self.method.stages():
             jax.eval_shape(self._keep, self.method, self._tables, self.engine.clients, self.inner(state))
+
+    def programs(self, state: Any) -> list[tuple[Callable, Any, tuple, dict[str, Any]]]:
+        """Return what trains and evaluates in this stage, as arguments of `compile`; of `state`, only what it is like
+        counts."""
+        rounds = self.peers.rounds_per_call or self.longest
+        trains = self._rounds_program(state, 1, rounds, self._faults_of(1, rounds))
+        evaluates = (self._evaluate, "evaluate", self._evaluated(state, 1))
+        return [(*trains, {"donate": 4}), (*evaluates, {"light": self._light})]
 
     def advance(self, state: Any, first: int, rounds: int, arrivals: Lost = None) -> tuple[Any, Rounds]:
         """Run rounds `first`, ..., `first + rounds - 1` (counted from 1); `state` is used up."""
@@ -339,8 +346,7 @@ class Training(Stages):
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
         return self.engine.call(program, key, *always, *arguments, donate=donate, ready=ready, light=light)
 
-    def _compile(
-        self, program: Callable, name: Any, *arguments: Any, donate: int | None = None, light: bool = False
-    ) -> None:
+    def compile(self, program: Callable, name: Any, *arguments: Any, **how: Any) -> None:
+        """Compile a program of this training, or begin to, as `Engine.compile` does."""
         key, always = (name, self.peers.programs), (self.method, self._tables, self.engine.clients)
-        self.engine.compile(program, key, *always, *arguments, donate=donate, light=light)
+        self.engine.compile(program, key, *always, *arguments, **how)
