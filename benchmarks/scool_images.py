@@ -26,7 +26,6 @@ from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
 from coterie.experiment.training import Training
-from coterie.graphs.graph import Graph
 from coterie.learning.task import Task
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedavg_finetuned import FedAvgFinetuned
@@ -105,23 +104,20 @@ class Bench:
 
         `lost` is the most that one client lost from the best of these rounds to the last, in points.
         """
-        engine, rounds = self.engine(method), self.asked.rounds
-        graph = Graph.complete(engine.size) if method.topology == "graph" else Graph.empty(engine.size)
-        training = Training(engine, method, graph, np.zeros(graph.neighbours.shape), seed)
-        state, _ = training.init()
-        done, each, test = 0, [], 0.0
-        while done < rounds:
-            count = training.rounds_to_stage(done + 1, min(10, rounds - done))
-            state, _ = training.advance(state, done + 1, count)
-            done += count
-            state, _ = training.next_stage(state, done)
+        rounds = self.asked.rounds
+        each: list[np.ndarray] = []
+        test: list[float] = []
+
+        def look(training: Training, state: Any, done: int, block: Any) -> None:
             if done == rounds or (curve and done % 10 == 0):
                 metrics = training.evaluate(state, done)
                 each.append(100 * np.asarray(metrics["validation_score"]))
-                test = 100 * float(metrics["test_score"].mean())
+                test.append(100 * float(metrics["test_score"].mean()))
+
+        common.trained(self.engine(method), method, rounds, seed, every=10, after=look)
         scores = [round(float(values.mean()), 3) for values in each]
         lost = float((each[int(np.argmax(scores))] - each[-1]).max())
-        return {"validation": scores, "test": round(test, 3), "lost": round(lost, 1)}
+        return {"validation": scores, "test": round(test[-1], 3), "lost": round(lost, 1)}
 
 
 def tune(bench: Bench, name: str) -> tuple[dict[str, Any], list[Any]]:
@@ -161,7 +157,9 @@ def main() -> None:
     parser.add_argument("--methods", choices=METHODS, nargs="*", default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0, help="with --settings: behind those of that file")
-    parser.add_argument("--settings", type=Path, help="a result file: keep its choices and runs, add further seeds")
+    parser.add_argument(
+        "--settings", type=Path, help="a result file: keep its choices and runs, add further seeds or methods"
+    )
     parser.add_argument("--falling", action="store_true", help="learning rates that fall to 4 % in the second half")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--clients", type=int, default=100)
@@ -176,9 +174,10 @@ def main() -> None:
     if asked.settings:
         earlier = json.loads(asked.settings.read_text())
         chosen, tried = dict(earlier["chosen"]), dict(earlier["tried"])
-    else:
+    new = [name for name in asked.methods if name not in chosen]
+    if new:
         bench.use(TUNED_ON)
-    for name in (name for name in asked.methods if name not in chosen):
+    for name in new:
         chosen[name], tried[name] = tune(bench, name)
         print(f"{time.perf_counter() - started:.0f} s: {name}: {tried[name]}", flush=True)
     labels = {name: (name, chosen[name]) for name in asked.methods}
