@@ -32,6 +32,7 @@ RESULTS = Path(os.environ.get("COTERIE_BENCHMARKS", Path(__file__).parent / "res
 
 # As many rows and rounds of SCooL's table as there is time for; all of them run on digits.
 ROWS = "--methods local,ditto,fomo,meta-l2c,scool-sbm,scool-attention --rounds 50 --seeds 1"
+MORE = "--methods fedavg,dada,pfedgraph,scool-mmsbm --rounds 50 --seeds 1"
 # Three of the paper's eleven inner problems (a fourth one diverges), 1,200 steps of sixty LSTMs each.
 TEXT = "--dataset shakespeare --seeds 1 --only printed --precision bfloat16"
 
@@ -51,6 +52,8 @@ COMMANDS = {
         f"scool --dataset fashion-mnist --setting noniid {ROWS}",
         f"scool --dataset fashion-mnist --setting sbm {ROWS}",
         f"pdbo {TEXT} --methods sgp,local --rounds 6",
+        f"scool --dataset fashion-mnist --setting noniid {MORE}",
+        f"scool --dataset fashion-mnist --setting sbm {MORE}",
         "spdb --dataset mnist --seeds 2",
     ),
 }

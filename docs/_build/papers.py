@@ -35,9 +35,8 @@ at the end of each paper, with their command. A row that was not run says so: it
 commands. A cell that is empty beside others was not run either, or there is nothing to tune in it, or the paper has
 no such row.
 
-The tables on Fashion-MNIST, of Shakespeare and of SPDB on MNIST are of an H200 and older than the others. Since then SCooL averages
-losses over rounds, a client may use the model it had just trained instead of the mixture, a client's own data have weight 1 in
-SCooL's rows as printed, and a row whose settings as printed have the better validation score is tuned so.
+The tables on Fashion-MNIST and of SPDB on MNIST are of an H200 on which other programs ran, too, with one seed and two. That of
+Shakespeare is older than the others.
 """
 
 Record = dict[str, Any]

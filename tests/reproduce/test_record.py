@@ -197,11 +197,12 @@ def test_rows_that_several_commands_ran_make_one_record():
             "differences": notes
         }
 
-    parts = [part("a", ["sgp", "local"], ["x", "y"]), part("b", ["pdbo", "sgp"], ["y", "z"])]
+    parts = [part("a", ["sgp", "local"], ["x", "y", "local: u"]), part("b", ["pdbo", "sgp"], ["y", "z", "tuned: sgp v"])]
     whole = merged(parts)
     assert whole["command"].splitlines() == ["a", "b"]
     assert [(row["row"], row["printed"]) for row in whole["rows"]] == [("sgp", "b"), ("local", "a"), ("pdbo", "b")]
-    assert whole["differences"] == ["y", "sgp, local: x", "pdbo, sgp: z"]  # those of one command name its rows
+    # Those of one command name its rows, unless they do so themselves.
+    assert whole["differences"] == ["y", "local: u", "tuned: sgp v", "sgp, local: x", "pdbo, sgp: z"]
 
 
 def test_columns_of_one_row_are_put_together():

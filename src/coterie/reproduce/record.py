@@ -14,6 +14,7 @@ run, a row whose settings as printed have the better validation score, or which 
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,7 @@ def merged(records: Sequence[Record]) -> Record:
     """Return one record of several commands that ran rows or columns of one table; of what ran twice the last counts.
 
     The rows stand in the order in which they were run, without gains over a baseline that ran apart. A difference that
-    only some of the records have names their rows.
+    only some of the records have names their rows, unless it begins with the name of a row.
     """
     rows: dict[str, Record] = {}
     for row in (row for record in records for row in record["rows"]):
@@ -181,10 +182,11 @@ def merged(records: Sequence[Record]) -> Record:
 def _differences(records: Sequence[Record]) -> list[str]:
     """Return the differences of records that are put together."""
     everywhere, of_some = [], []
+    rows = {row["row"] for record in records for row in record["rows"]}
     for text in dict.fromkeys(text for record in records for text in record["differences"]):
         having = [record for record in records if text in record["differences"]]
         labels = dict.fromkeys(row["row"] for record in having for row in record["rows"])
-        if len(having) == len(records):
+        if len(having) == len(records) or re.sub("^tuned: ", "", text).split()[0].strip(",:") in rows:
             everywhere.append(text)
         else:
             of_some.append(f"{', '.join(labels)}: {text}")
