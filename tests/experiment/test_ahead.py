@@ -110,3 +110,14 @@ def test_not_on_a_cpu_and_not_with_a_codec(monkeypatch, device):
     before = training.engine.traces
     compile_ahead(training, state, 1, ROUNDS)
     assert training.engine.traces == before
+
+
+@pytest.mark.parametrize(("platform", "used", "aside"), [("gpu", 25, True), ("gpu", 26, False), ("cpu", 0, False)])
+def test_only_on_a_gpu_with_memory_to_spare(platform, used, aside):
+    class Chip:
+        def memory_stats(self):
+            return {"bytes_in_use": used, "bytes_limit": 100}
+
+    training, _ = started(FedAvg(lr=0.1))
+    training.engine.device = training.engine.device._replace(platform=platform, devices=(Chip(),))
+    assert training.engine.compiles_aside is aside

@@ -245,9 +245,11 @@ class Engine:
 
     @property
     def compiles_aside(self) -> bool:
-        """Whether threads that compile take nothing from what trains, is timed, or shall fit into little memory."""
-        quiet = self.profile is NO_PROFILE and not self._limited
-        return self.device.platform == "gpu" and self.plan.mesh is None and quiet
+        """Whether threads that compile take nothing from what trains, is timed, or needs most of the memory."""
+        if self.device.platform != "gpu" or self.plan.mesh is not None or self.profile is not NO_PROFILE:
+            return False
+        used = self.device.devices[0].memory_stats() or {}  # XLA tries kernels on arrays of their size
+        return not self._limited and 4 * used.get("bytes_in_use", 0) <= used.get("bytes_limit", 0)
 
     def _copied(self, value: Any) -> Any:
         """Copy an argument to the device: settings of a method once, since each copy delays a round on a GPU."""
