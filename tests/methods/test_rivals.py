@@ -17,7 +17,7 @@ from coterie.data.clients import Federation, Split, stack
 from coterie.graphs.graph import Graph
 from coterie.learning.task import Task, Variables
 from coterie.methods.pfedgraph import cosine, cosine_slope
-from coterie.methods.shared.neighbours import clearly_worse, mean_loss
+from coterie.methods.shared.neighbours import clearly_worse, makes_more_mistakes, mean_loss
 from coterie.peers.base import Arrivals
 from coterie.peers.local import LocalPeers, Plan
 from coterie.peers.tables import make_tables
@@ -448,6 +448,34 @@ def test_a_model_is_clearly_worse_by_the_standard_error_of_paired_losses():
         assert not losses(task, other, mine, 7)  # a broken model is not preferred
         assert not losses(task, mine, mine, 7)
         assert not losses(task, mine, other, 3)  # it is not among the client's samples
+
+
+def test_a_model_makes_more_mistakes_by_mcnemars_statistic():
+    """More samples that only it gets wrong, by more than the square root of those on which the two differ."""
+
+    class Answers:
+        kind, dtype = "classification", jnp.float32
+
+        def apply(self, variables, x):
+            return jnp.stack([1 - variables.params[x], variables.params[x]], -1), None
+
+    def more(mine, other, count):
+        data = Split(jnp.arange(300), jnp.ones(300, jnp.int32), jnp.int32(count))
+        models = (Variables(jnp.asarray(right, jnp.float32)) for right in (mine, other))
+        return bool(makes_more_mistakes(Answers(), *models, data))
+
+    for count in (5, 20, 130, 300):
+        for mine, other in ((0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (1, 2), (5, 0)):
+            right = np.ones((2, 300))
+            right[0, :mine] = right[1, mine : mine + other] = 0
+            right[:, count:] = [[0], [1]]  # not among the client's samples
+            wrong = (right[1] - right[0])[:count]
+            clear = wrong.sum() > 0 and wrong.sum() ** 2 > np.abs(wrong).sum()
+            assert more(*right, count) == clear, (count, mine, other)
+            error = wrong.std(ddof=1) / np.sqrt(count)
+            if abs(wrong.mean() - error) > 1e-12:  # equal for a single mistake
+                assert clear == (wrong.mean() > error)
+    assert not more(np.zeros(300), np.ones(300), 4)
 
 
 def _table_task():

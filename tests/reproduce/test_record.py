@@ -197,7 +197,10 @@ def test_rows_that_several_commands_ran_make_one_record():
             "differences": notes
         }
 
-    parts = [part("a", ["sgp", "local"], ["x", "y", "local: u"]), part("b", ["pdbo", "sgp"], ["y", "z", "tuned: sgp v"])]
+    parts = [
+        part("a", ["sgp", "local"], ["x", "y", "local: u"]),
+        part("b", ["pdbo", "sgp"], ["y", "z", "tuned: sgp v"]),
+    ]
     whole = merged(parts)
     assert whole["command"].splitlines() == ["a", "b"]
     assert [(row["row"], row["printed"]) for row in whole["rows"]] == [("sgp", "b"), ("local", "a"), ("pdbo", "b")]

@@ -216,7 +216,7 @@ class Engine:
         donate: int | None = None,
         light: bool = False,
         aside: bool = False,
-    ) -> tuple[Callable, Any]:
+    ) -> tuple[Any, Any]:
         """Return the compiled program of `call`, and its arguments on the device.
 
         `aside` returns at once what will be the program, a future, while a thread compiles it.

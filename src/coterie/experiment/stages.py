@@ -66,7 +66,7 @@ class Stages:
         return self.engine.place(self._with_memory(narrow(self.inner(state), take)))
 
     def use_stage(self, graph: Graph, first: int) -> Callable[[jax.Array], jax.Array]:
-        """Use a graph with fewer edges from round `first` on; returns what carries `x [C, D, ...]` over to its slots."""
+        """Use a graph with fewer edges from round `first` on; returns what takes `x [C, D, ...]` over to its slots."""
         everyone = np.arange(graph.clients)[:, None]
         kept = slot_of(graph.neighbours, graph.present, everyone, self.graph.neighbours) >= 0
         graph, slots = self.graph.keep(kept)

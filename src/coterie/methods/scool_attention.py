@@ -152,9 +152,7 @@ class ScoolAttention(Scool):
 
         return lax.map(of_slot, jnp.arange(peers.neighbours.shape[1])).T
 
-    def _slope(
-        self, peers: Peers, codes: jax.Array, rows: jax.Array, owns: jax.Array, neighbours: Any
-    ) -> jax.Array:
+    def _slope(self, peers: Peers, codes: jax.Array, rows: jax.Array, owns: jax.Array, neighbours: Any) -> jax.Array:
         """Return dS/de_i of each client living here, S = sum_ij w_ij log p_ij, from all clients' D and neighbours."""
         if peers.clients > DENSE_LIMIT:
             return self._sparse_slope(peers, codes, rows, owns)

@@ -125,8 +125,8 @@ DIFFERENCES = (
 )
 MIXED = Difference(
     "SCooL, tuned: weights are inferred from the losses of ten rounds; from round 11 on models are mixed with these; a "
-    "client judges its own model on validation samples, and uses the one it had just trained where the mixture is "
-    "clearly worse there",
+    "client judges its own model on validation samples, uses the one it had just trained where the mixture is clearly "
+    "worse there, and the one it used before where the new one makes clearly more mistakes there",
     SCOOL,
     "tuned",
 )

@@ -9,10 +9,11 @@ from jax import lax
 
 from coterie.data.clients import Split
 from coterie.learning.evaluate import BATCH
+from coterie.learning.measures import accuracy
 from coterie.learning.task import Task, Variables
 from coterie.numerics.tree import dot
 
-__all__ = ["ENOUGH", "clearly_worse", "distance", "mean_loss"]
+__all__ = ["ENOUGH", "clearly_worse", "distance", "makes_more_mistakes", "mean_loss"]
 
 ENOUGH = 5  # validation samples from which a client may conclude something about a model
 
@@ -53,11 +54,31 @@ def clearly_worse(task: Task, model: Variables, other: Variables, data: Split) -
         return jnp.where(place < data.count, jnp.stack([gap, gap**2, of_model, of_other]), 0).sum(1)
 
     total, squares, of_model, of_other = _summed(batch, data, jnp.zeros(4, task.dtype))
-    n = jnp.maximum(data.count, 2).astype(task.dtype)
-    mean = total / n
-    error = jnp.sqrt(jnp.maximum(squares / n - mean**2, 0) / (n - 1))
-    worse = (data.count >= ENOUGH) & (mean > error)
+    worse = (data.count >= ENOUGH) & _clear(total, squares)
     return jnp.isfinite(of_other) & (worse | ~jnp.isfinite(of_model))
+
+
+def makes_more_mistakes(task: Task, model: Variables, other: Variables, data: Split) -> jax.Array:
+    """Return whether a model gets clearly more samples (or characters) of a split wrong than another one does.
+
+    Clearly as in `clearly_worse`. A model that has trained for longer is often surer of itself, so that its loss is
+    larger although it is right as often.
+    """
+
+    def batch(place: jax.Array, inside: jax.Array) -> jax.Array:
+        right = (accuracy(task.apply(each, data.x[inside])[0], data.y[inside]) for each in (model, other))
+        gap = -jnp.subtract(*right)
+        return jnp.where(place < data.count, jnp.stack([gap, gap**2]), 0).sum(1)
+
+    return (data.count >= ENOUGH) & _clear(*_summed(batch, data, jnp.zeros(2, task.dtype)))
+
+
+def _clear(total: jax.Array, squares: jax.Array) -> jax.Array:
+    """Return whether the mean of some numbers is above its standard error, from their sum and the sum of their squares.
+
+    How many there are cancels out. Of mistakes it asks whether McNemar's statistic is above one, in exact counts.
+    """
+    return (total > 0) & (total**2 > squares)
 
 
 def _losses(task: Task, variables: Variables, data: Split, rows: jax.Array) -> jax.Array:

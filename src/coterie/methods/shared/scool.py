@@ -12,8 +12,8 @@ clients that were mixed by mistake stay mixed. So with `m_step = "mix"` everyone
 from the losses of all rounds so far (`evidence.py`), until edges are dropped; from then on the weights are held and the
 models mixed, with neighbours that were drawn. Losses say who is better than guessing, not whether a mixture is better
 than one's own model: where clients differ a little and have enough samples it is not. So a client uses the model it had
-just trained if the mixture is clearly worse on its validation samples (`serve = "validated"`); training goes on from
-the mixture all the same.
+just trained if the mixture is clearly worse on its validation samples, and keeps the one that it used before if the new
+one makes clearly more mistakes on them (`serve = "validated"`); training goes on from the mixture all the same.
 
 Changed, because the paper is wrong or silent there: log-likelihoods are centred on a baseline (otherwise "no
 cooperation" always looks best), rows of weights sum to one (with `own = "apart"` the client's own data have weight 1
@@ -36,7 +36,7 @@ from coterie.methods.base import Info, Method, Topology, Tunes
 from coterie.methods.sends import CHANGE, GRADIENT, LOSS, MODEL, Sending, Sends
 from coterie.methods.shared.evidence import Evidence, averaged, gather, judged_fairly, nothing_heard
 from coterie.methods.shared.m_steps import OwnSamples, descend, mix, move
-from coterie.methods.shared.neighbours import clearly_worse
+from coterie.methods.shared.neighbours import clearly_worse, makes_more_mistakes
 from coterie.numerics import tree
 from coterie.peers.base import Peers
 from coterie.spec import param, spec
@@ -109,7 +109,8 @@ class Scool(LocalSGD, Method):
     serve: Literal["validated", "mixture"] = param(
         "validated",
         "which model a client uses once models are mixed: the one it had just trained where the mixture is clearly "
-        "worse on its validation samples (at least five); or always the mixture. Needs sparsify_after above 0",
+        "worse on its validation samples (at least five), and the one it used before where the new one makes clearly "
+        "more mistakes on them; or always the mixture. Needs sparsify_after above 0",
     )
     exact_steps: int = param(5, "steps of the exact M-step per round", at_least=1)
     faithful: bool = param(
@@ -167,7 +168,7 @@ class Scool(LocalSGD, Method):
         if self.m_step == HELD:
             shared = mix(peers, after, *self._scaled(peers, weights, own_weight))
             if self.serve == "validated":
-                served = self._chosen(task, shared, trained.variables, peers, clients)
+                served = self._chosen(task, shared, trained.variables, served, peers, clients)
         else:
             samples = peers.each(self._own_samples, trained.variables, clients.train, peers.keys(batch_key))
             evidence = gather(task, after, samples, peers, clients)
@@ -188,15 +189,19 @@ class Scool(LocalSGD, Method):
         state = State(variables, trained.optimiser, weights, own_weight, prior, state.luck, served, heard)
         return state, Info(trained.loss, self._scaled(peers, weights, own_weight)[0])
 
-    def _chosen(self, task: Task, mixed: Any, trained: Variables, peers: Peers, clients: Clients) -> Variables:
-        """Return for each client the mixture, or the model that it has trained where the mixture is clearly worse."""
+    def _chosen(
+        self, task: Task, mixed: Any, trained: Variables, used: Variables, peers: Peers, clients: Clients
+    ) -> Variables:
+        """Return the model each client uses: the mixture, the model it has trained, or the one that it used before."""
 
-        def choose(mixed: Any, trained: Variables, validation: Split) -> Variables:
+        def choose(mixed: Any, trained: Variables, used: Variables, validation: Split) -> Variables:
             mixture = Variables(task.join(mixed, trained.params), trained.statistics)
             worse = clearly_worse(task, mixture, trained, validation)
-            return jax.tree.map(lambda own, other: jnp.where(worse, own, other), trained, mixture)
+            new = jax.tree.map(lambda own, other: jnp.where(worse, own, other), trained, mixture)
+            broken = makes_more_mistakes(task, new, used, validation)
+            return jax.tree.map(lambda old, other: jnp.where(broken, old, other), used, new)
 
-        return peers.each(choose, mixed, trained, clients.validation)
+        return peers.each(choose, mixed, trained, used, clients.validation)
 
     def models(self, state: State) -> Variables:
         """Return the models that the clients use."""
