@@ -13,12 +13,10 @@ import argparse
 from typing import Any
 
 import numpy as np
-import scool_unseen
 from common import publish, trained
 from scool_m_steps import DATA, same_shapes
-from scool_serve import OTHERS, without_test
+from scool_serve import KNOWN, without_test
 
-from coterie.data import load
 from coterie.data.clients import Federation
 from coterie.experiment.device import choose_device
 from coterie.experiment.engine import Engine
@@ -31,18 +29,6 @@ from coterie.methods.pfedgraph import PFedGraph
 from coterie.methods.scool_attention import ScoolAttention
 from coterie.methods.scool_sbm import ScoolSBM
 from coterie.models.mlp import Mlp
-
-MORE = {name: lambda seed, make=make: make(seed, validation=0.3, test=0.1) for name, make in scool_unseen.DATA.items()}
-DIVIDED = {
-    "iid": lambda seed: load("digits", "iid", clients=20, seed=seed, samples=80, validation=0.3),
-    "dirichlet-0.3": lambda seed: load(
-        "digits", "dirichlet", alpha=0.3, clients=20, seed=seed, samples=80, validation=0.3
-    ),
-    "dirichlet-1": lambda seed: load(
-        "digits", "dirichlet", alpha=1.0, clients=20, seed=seed, samples=80, validation=0.3
-    ),
-}
-KNOWN = {**DATA, **OTHERS, **MORE, **DIVIDED}
 
 
 def scores(engine: Engine, federation: Federation, method: Any, rounds: int, seed: int) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import scool_unseen
 from common import publish, trained
 from scool_m_steps import DATA, same_shapes
 
@@ -37,6 +38,17 @@ OTHERS = {
     "mnist-classes": lambda seed: load("mnist", "classes", classes=2, seed=seed, **IMAGES),
     "mnist-groups": lambda seed: load("mnist", "groups", groups=5, seed=seed, **IMAGES),
 }
+MORE = {name: lambda seed, make=make: make(seed, validation=0.3, test=0.1) for name, make in scool_unseen.DATA.items()}
+DIVIDED = {
+    "iid": lambda seed: load("digits", "iid", clients=20, seed=seed, samples=80, validation=0.3),
+    "dirichlet-0.3": lambda seed: load(
+        "digits", "dirichlet", alpha=0.3, clients=20, seed=seed, samples=80, validation=0.3
+    ),
+    "dirichlet-1": lambda seed: load(
+        "digits", "dirichlet", alpha=1.0, clients=20, seed=seed, samples=80, validation=0.3
+    ),
+}
+KNOWN = {**DATA, **OTHERS, **MORE, **DIVIDED}
 
 
 def without_test(federation: Federation) -> Federation:
@@ -54,7 +66,7 @@ def score(engine: Engine, method: Any, rounds: int, seed: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", choices=[*DATA, *OTHERS], nargs="*", default=list(DATA))
+    parser.add_argument("--data", choices=KNOWN, nargs="*", default=list(DATA))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--lr", type=float, default=0.1)
@@ -71,7 +83,7 @@ def main() -> None:
             methods[f"{name}, {serve}"] = kind(**usual, serve=serve)
     found: dict[str, Any] = {}
     for data in asked.data:
-        federations = same_shapes([without_test((DATA | OTHERS)[data](seed)) for seed in range(asked.seeds)])
+        federations = same_shapes([without_test(KNOWN[data](seed)) for seed in range(asked.seeds)])
         task, engines = Task.of(federations[0], Mlp(hidden=(32,))), []
         for federation in federations:
             engines.append(Engine(task, federation, device, like=engines[0] if engines else None))
