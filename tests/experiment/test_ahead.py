@@ -53,8 +53,10 @@ def trained(training, state):
     [
         (FedAvg(lr=0.1), 2),
         (ScoolSBM(lr=0.1, sparsify_after=3, fraction=0.4), 5),  # rounds and evaluation, twice, and who is kept
-        (ScoolAttention(lr=0.1, sparsify_after=3, fraction=0.4), 5),
-        (ScoolSBM(lr=0.1, sparsify_after=ROUNDS, fraction=0.4), 2),  # no round follows
+        pytest.param(ScoolAttention(lr=0.1, sparsify_after=3, fraction=0.4), 5, marks=pytest.mark.soak),
+        pytest.param(
+            ScoolSBM(lr=0.1, sparsify_after=ROUNDS, fraction=0.4), 2, marks=pytest.mark.soak
+        ),  # no round follows
     ],
 )
 def test_all_programs_of_a_run_are_compiled_before_its_first_round(beside, method, programs):
