@@ -132,7 +132,8 @@ def test_a_signal_while_modules_are_imported_ends_a_command_with_a_sentence(mome
                 process.send_signal(number)
                 break
         said = [line for line in process.stderr if not line.startswith("import time:")]
-    assert said == ["stopped; start it again\n"]
+    # A busy machine may be slow to send it, and the run be about to begin.
+    assert said in (["stopped; start it again\n"], ["stopped before it began; start it again\n"])
     assert process.returncode in (128 + number, -number)  # a shell shows both as the same
     assert not (tmp_path / "out").exists()
 

@@ -228,7 +228,9 @@ class Engine:
         leaves, structure = jax.tree.flatten(arguments)
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         found = self._compiled.get(signature)
-        if isinstance(found, Future) and not aside:
+        if found is not None and not isinstance(found, Future):
+            return found, arguments
+        if found is not None and not aside:
             # Beside a program that runs there may have been too little memory to try kernels: once more, alone.
             found = found.result() if found.exception() is None else None
         if found is None:

@@ -227,9 +227,12 @@ def traced_messages(
 
     state = jax.eval_shape(init, method, tables, clients, key)
     found += start.found.values()
+    now, later = method, state
     for first in (1, *(end + 1 for end in method.stages())):
+        if first > 1:
+            later = jax.eval_shape(lambda now, later: now.narrow(later, lambda slots: slots), now, later)
         now, recorder = method.at_stage(first), Recorder("round", first)
-        jax.eval_shape(functools.partial(one, recorder=recorder), now, tables, clients, key, state)
+        jax.eval_shape(functools.partial(one, recorder=recorder), now, tables, clients, key, later)
         found += recorder.found.values()
     for end in method.stages():
         recorder = Recorder("stage", end + 1)
