@@ -104,8 +104,8 @@ class ScoolAttention(Scool):
         balances = self.holds and self.evidence == "balanced" and dense
         neighbours = peers.neighbours if dense else ()
         losses = (evidence.losses, evidence.arrived) if balances else ()
-        told = (codes, evidence.baseline, neighbours, losses)
-        (all_codes, all_baselines, all_neighbours, all_losses), arrived = peers.share(told)
+        mine = (codes, evidence.baseline, neighbours, losses)
+        (all_codes, all_baselines, all_neighbours, all_losses), arrived = peers.share(mine)
         scores = self._scores(peers, codes, all_codes)  # <e_i, e_j>
         own_scores = peers.each(jnp.dot, codes, codes)
         present = evidence.arrived & arrived[peers.neighbours]
@@ -128,8 +128,8 @@ class ScoolAttention(Scool):
             flat = jnp.where(present, 0.0, -jnp.inf)
             target, own_target = attention.posterior(ell, own_ell, flat, jnp.zeros_like(own), self.temperature)
         difference = jnp.where(present, target - jnp.exp(log_p), 0)  # D = w - p
-        shared, slopes_arrived = peers.share((difference, own_target - jnp.exp(own_log_p)))
-        rows, owns = (tree.where(arrived & slopes_arrived, all_of, jnp.zeros_like(all_of)) for all_of in shared)
+        differences, arrived_too = peers.share((difference, own_target - jnp.exp(own_log_p)))
+        rows, owns = tree.where(arrived & arrived_too, differences, jax.tree.map(jnp.zeros_like, differences))
         slope = self._slope(peers, all_codes, rows, owns, all_neighbours)
         prior = self._learn(peers, memory, steps, slope)
         if self.own == "apart":

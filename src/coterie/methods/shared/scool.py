@@ -198,8 +198,8 @@ class Scool(LocalSGD, Method):
             mixture = Variables(task.join(mixed, trained.params), trained.statistics)
             worse = clearly_worse(task, mixture, trained, validation)
             new = jax.tree.map(lambda own, other: jnp.where(worse, own, other), trained, mixture)
-            broken = makes_more_mistakes(task, new, used, validation)
-            return jax.tree.map(lambda old, other: jnp.where(broken, old, other), used, new)
+            refused = makes_more_mistakes(task, new, used, validation)
+            return jax.tree.map(lambda old, other: jnp.where(refused, old, other), used, new)
 
         return peers.each(choose, mixed, trained, used, clients.validation)
 
