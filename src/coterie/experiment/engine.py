@@ -228,12 +228,11 @@ class Engine:
         leaves, structure = jax.tree.flatten(arguments)
         signature = (name, structure, tuple((a.shape, a.dtype, a.sharding) for a in leaves))
         found = self._compiled.get(signature)
-        if found is not None and not isinstance(found, Future):
+        if found is not None and (aside or not isinstance(found, Future)):
             return found, arguments
-        if found is not None and not aside:
-            # Beside a program that runs there may have been too little memory to try kernels: once more, alone.
-            found = found.result() if found.exception() is None else None
-        if found is None:
+        if found is not None and found.exception() is None:
+            found = found.result()
+        else:  # also where a thread found too little memory to try kernels, beside a program that ran: once more, alone
             self.traces += 1
             # A GPU's products without kernels of XLA's own take a workspace that no limit on memory knows of.
             light = light and not (self._limited and self.device.platform == "gpu")

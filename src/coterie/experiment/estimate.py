@@ -16,6 +16,7 @@ import numpy as np
 from coterie.data.clients import Split
 from coterie.experiment.engine import Engine
 from coterie.experiment.job import Job, precision
+from coterie.experiment.judging import EVALUATIONS
 from coterie.experiment.plan import working_bytes
 from coterie.experiment.training import Training
 from coterie.graphs.graph import Graph
@@ -28,7 +29,6 @@ from coterie.peers.ledger import Ledger
 __all__ = ["Estimate", "Pace", "estimate", "measure"]
 
 REPEATS = 3  # measurements, of which the fastest counts
-EVALUATIONS = 20  # of a run whose settings do not say how many
 
 
 class Estimate(NamedTuple):

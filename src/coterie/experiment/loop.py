@@ -17,6 +17,7 @@ from coterie.experiment.folder import RunFolder
 from coterie.experiment.history import History
 from coterie.experiment.interruption import held_back
 from coterie.experiment.job import Job
+from coterie.experiment.judging import EVALUATIONS
 from coterie.experiment.outcome import make_result, write_result
 from coterie.experiment.place import Place
 from coterie.experiment.result import Result
@@ -108,7 +109,7 @@ class Loop:
     def begin(self) -> None:
         """Get ready for the first block of rounds."""
         settings = self.job.settings
-        self.every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // 20))
+        self.every = settings.evaluate_every or self.per_model or max(1, -(-settings.rounds // EVALUATIONS))
         self.training.longest = min(self.every, settings.rounds) if self.place.members is None else 1
         self.progress("start", 0, settings.rounds, {})
         self._begin()
